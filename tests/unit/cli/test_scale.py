@@ -14,11 +14,11 @@ from anabranch.operating import scale as operating
 from anabranch.operating.scale import LoadView
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.control.scaling import Action, Cause, Halving
+from harness.pipeline_files import written
 
-RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 FILE = """\
 pipeline: p
-sources: {a: {topics: [a], record: r.avsc, event_time: arrival}}
+sources: {a: {topics: [a], record: car.avsc, event_time: arrival}}
 stages:
   s: {reads: [a], sql: SELECT * FROM a}
 outputs:
@@ -71,10 +71,9 @@ WOULD = Action("s.0", "local.0", "local.7", Cause.OVERLOAD, "it is slow")
 
 
 def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: LoadView, *more: str) -> str:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    (tmp_path / "pipeline.yaml").write_text(FILE)
+    path = written(tmp_path, FILE)
     monkeypatch.setattr(operating, "look", lambda *_: found)
-    arguments = ["scale", "-f", str(tmp_path / "pipeline.yaml"), "--kafka", "none:1", *more]
+    arguments = ["scale", "-f", str(path), "--kafka", "none:1", *more]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout

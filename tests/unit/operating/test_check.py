@@ -12,11 +12,12 @@ from anabranch.operating import check
 from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
 from harness.missing_java import hide_java
+from harness.pipeline_files import written
 
 FILE = """
 pipeline: p
 sources:
-  s: {topics: [t], record: r.avsc, event_time: arrival}
+  s: {topics: [t], record: car.avsc, event_time: arrival}
 stages:
   a: {reads: s, transform: "stages:f"}
 outputs:
@@ -31,14 +32,9 @@ SCHEMA = pa.schema(
 PLAIN = "{topic: c, key: [k]}"
 
 
-def written(folder: Path, corrected: str, live: str) -> Path:
-    (folder / "r.avsc").write_text(
-        '{"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}]}'
-    )
-    (folder / "stages.py").write_text("def f(s): return s\n")
-    path = folder / "pipeline.yaml"
-    path.write_text(FILE.replace("CORRECTED", corrected).replace("LIVE", live))
-    return path
+def with_sinks(folder: Path, corrected: str, live: str) -> Path:
+    text = FILE.replace("CORRECTED", corrected).replace("LIVE", live)
+    return written(folder, text, "def f(s): return s\n")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +76,7 @@ def written(folder: Path, corrected: str, live: str) -> Path:
 def test_a_sink_that_delivery_could_not_write_is_found(
     tmp_path: Path, corrected: str, live: str, mistakes: list[str]
 ) -> None:
-    pipeline = load(written(tmp_path, corrected, live))
+    pipeline = load(with_sinks(tmp_path, corrected, live))
     found = check.sink_mistakes(pipeline, {"a": SCHEMA})
     assert found == [f"{pipeline.path}:8: {text}" for text in mistakes]
     assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"
@@ -105,5 +101,5 @@ def test_without_java_it_ends_with_2_and_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hide_java(monkeypatch)
-    assert check.main([str(written(tmp_path, PLAIN, "{topic: l}"))]) == 2
+    assert check.main([str(with_sinks(tmp_path, PLAIN, "{topic: l}"))]) == 2
     assert capsys.readouterr().out.startswith("error: no java on PATH")

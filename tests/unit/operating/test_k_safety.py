@@ -15,12 +15,12 @@ from anabranch.local.topic_creation import topics_of
 from anabranch.operating.k_safety import Proof, examine, on_one_disk
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from harness.pipeline_files import written
 
-RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 FILE = """\
 pipeline: p
 k_safety: 1
-sources: {a: {topics: [a], record: r.avsc, event_time: arrival}}
+sources: {a: {topics: [a], record: car.avsc, event_time: arrival}}
 stages:
   s: {reads: [a], sql: SELECT * FROM a, replicas: 2}
 outputs:
@@ -31,10 +31,7 @@ STORE = "s3://checkpoints/p?region=eu-central-1"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    found = tmp_path / "pipeline.yaml"
-    found.write_text(FILE)
-    return found
+    return written(tmp_path, FILE)
 
 
 def cluster(pipeline: Pipeline, *spoilt: TopicSettings) -> LocalEventLog:

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from anabranch.pipeline import drawing
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from harness.pipeline_files import loaded
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,21 +16,16 @@ def pipeline_in(folder: Path) -> Pipeline:
     """Return a pipeline with two sources that one stage joins, a stage after it, and an output of
     each stage.
     """
-    (folder / "r.avsc").write_text(
-        '{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}'
-    )
-    (folder / "stages.py").write_text(
-        "def join(a, b):\n    return a\ndef count(joined):\n    return joined\n"
-    )
-    source = "record: r.avsc, event_time: {field: at}"
-    (folder / "pipeline.yaml").write_text(
+    source = "record: car.avsc, event_time: {field: n}"
+    return loaded(
+        folder,
         f"pipeline: p\nsources:\n  a: {{topics: [a], {source}}}\n  b: {{topics: [b1, b2],"
         f" {source}}}\nstages:\n  count: {{reads: joined, transform: stages:count}}\n  joined:"
         " {reads: [a, b], transform: stages:join, replicas: 2}\noutputs:\n  both: {stage:"
         " joined, corrected: {topic: 'both'}, live: {topic: both.live}}\n  counts: {stage:"
-        " count, corrected: {topic: counts}}\n"
+        " count, corrected: {topic: counts}}\n",
+        "def join(a, b):\n    return a\ndef count(joined):\n    return joined\n",
     )
-    return load(folder / "pipeline.yaml")
 
 
 def test_text_shows_what_is_made_from_what_and_nothing_twice(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
+from harness.pipeline_files import loaded, written
 
-RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 HORIZON = "state_horizon: 1s"
 
 
@@ -17,7 +17,7 @@ def text(first: str, second: str, more: str = "") -> str:
     return f"""\
 pipeline: p
 k_safety: 1
-sources: {{a: {{topics: [a], record: r.avsc, event_time: arrival}}}}
+sources: {{a: {{topics: [a], record: car.avsc, event_time: arrival}}}}
 stages:
   s: {{reads: [a], sql: SELECT * FROM a, {first}}}
   t: {{reads: [s], sql: SELECT * FROM s, {second}}}
@@ -27,9 +27,7 @@ outputs:
 
 
 def mistakes(tmp_path: Path, content: str) -> list[str]:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(content)
+    path = written(tmp_path, content)
     try:
         assert load(path).k_safety == 1
     except ConfigurationError as error:
@@ -67,10 +65,8 @@ def test_a_stage_that_leaves_a_gap_is_a_mistake_wherever_it_runs(tmp_path: Path)
 
 
 def test_a_file_without_the_word_claims_nothing(tmp_path: Path) -> None:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(text("replicas: 1", "replicas: 1").replace("k_safety: 1\n", ""))
-    assert load(path).k_safety == 0
+    content = text("replicas: 1", "replicas: 1").replace("k_safety: 1\n", "")
+    assert loaded(tmp_path, content).k_safety == 0
 
 
 def test_two_losses_at_once_cannot_be_claimed(tmp_path: Path) -> None:

@@ -6,26 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import bound_ms, normal_ms, qos_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.stage.utility import Curve, Qos
-
-RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+from harness.pipeline_files import loaded
 
 
 def pipeline_in(folder: Path, qos: str = "", live: str = "    live: {topic: live}\n") -> Pipeline:
-    (folder / "car.avsc").write_text(RECORD)
-    (folder / "stages.py").write_text("def first(cars, **_): return cars\n")
-    path = folder / "pipeline.yaml"
-    path.write_text(
+    return loaded(
+        folder,
         "pipeline: p\nsources:\n"
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
         "stages:\n  first: {reads: cars, transform: stages:first}\n"
-        f"outputs:\n  out:\n    stage: first\n    corrected: {{topic: out}}\n{qos}{live}"
+        f"outputs:\n  out:\n    stage: first\n    corrected: {{topic: out}}\n{qos}{live}",
     )
-    return load(path)
 
 
 def test_functions_are_read_in_per_mille(tmp_path: Path) -> None:

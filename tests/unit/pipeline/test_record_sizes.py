@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from anabranch.local.topic_creation import topics_of
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
+from harness import pipeline_files
 
 FILE = """\
 pipeline: p
 sources:
   readings:
     topics: [readings]
-    record: reading.avsc
+    record: car.avsc
     event_time: arrival
 stages:
   a: {reads: readings, transform: stages:chain}
@@ -34,11 +34,7 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Pipeline:
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
-    fields = '[{"name": "a", "type": "long"}]'
-    (folder / "reading.avsc").write_text(f'{{"type": "record", "name": "r", "fields": {fields}}}')
-    (folder / "stages.py").write_text("def chain(readings): return readings\n")
-    (folder / "pipeline.yaml").write_text(text)
-    return load(folder / "pipeline.yaml")
+    return pipeline_files.loaded(folder, text, "def chain(readings): return readings\n")
 
 
 def sizes(pipeline: Pipeline, *, embedded: bool) -> dict[str, int]:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline, Resources
+from anabranch.pipeline.model import Resources
 from anabranch.pipeline.resources import of_node
-from anabranch.protocol.errors import ConfigurationError
+from harness.pipeline_files import loaded, mistakes
 
-RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 ONE = """\
 pipeline: p
-sources: {a: {topics: [a], record: r.avsc, event_time: arrival}}
+sources: {a: {topics: [a], record: car.avsc, event_time: arrival}}
 stages:
   s: {reads: [a], sql: SELECT * FROM a}
 outputs:
@@ -22,28 +20,10 @@ outputs:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    return tmp_path
-
-
-def loaded(folder: Path, text: str) -> Pipeline:
-    path = folder / "pipeline.yaml"
-    path.write_text(text)
-    return load(path)
-
-
-def mistakes(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigurationError) as caught:
-        loaded(folder, text)
-    return str(caught.value).splitlines()
-
-
-def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
-    found = loaded(folder, ONE + "resources: {local.0: {memory: 2g, cores: 3}}\n")
+def test_a_node_may_have_resources_of_its_own(tmp_path: Path) -> None:
+    found = loaded(tmp_path, ONE + "resources: {local.0: {memory: 2g, cores: 3}}\n")
     assert (found.resources["local.0"].memory, found.resources["local.0"].cores) == ("2g", 3)
-    found = loaded(folder, ONE + "resources: {local.0: {master: 'spark://a:7077', cores: 3}}\n")
+    found = loaded(tmp_path, ONE + "resources: {local.0: {master: 'spark://a:7077', cores: 3}}\n")
     assert (found.resources["local.0"].master, found.resources["local.0"].cores) == (
         "spark://a:7077",
         3,
@@ -69,13 +49,13 @@ def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
         ("{local.0: {disk: 2}}", "7: resources.local.0.disk: unknown key"),
         ("{loca.0: {}}", "7: resources.loca.0: there is no node loca.0; did you mean 'local.0'?"),
     ):
-        assert says in mistakes(folder, f"{ONE}resources: {wrong}\n")[0]
+        assert says in mistakes(tmp_path, f"{ONE}resources: {wrong}\n")[0]
 
 
 STAGES_OF_A_NODE = """\
 pipeline: p
 sources:
-  a: {topics: [a], record: r.avsc, event_time: arrival}
+  a: {topics: [a], record: car.avsc, event_time: arrival}
 stages:
   one: {reads: [a], sql: SELECT * FROM a, resources: {memory: 3g, cores: 4}}
   two: {reads: [a], sql: SELECT * FROM a, resources: {memory: 512m}}
@@ -96,18 +76,18 @@ outputs:
     ],
 )
 def test_a_node_takes_what_its_stages_need_unless_it_says_more(
-    folder: Path, third: str, node: str, memory: str, cores: int | None
+    tmp_path: Path, third: str, node: str, memory: str, cores: int | None
 ) -> None:
     text = STAGES_OF_A_NODE % third + (f"resources: {{local.0: {node}}}\n" if node else "")
-    found = of_node(loaded(folder, text), "local.0")
+    found = of_node(loaded(tmp_path, text), "local.0")
     assert (found.memory, found.cores) == (memory, cores)
-    assert of_node(loaded(folder, text), "auditor") == Resources()
+    assert of_node(loaded(tmp_path, text), "auditor") == Resources()
 
 
-def test_where_no_stage_says_what_it_needs_the_environment_does(folder: Path) -> None:
-    assert of_node(loaded(folder, ONE), "local.0") == Resources()
+def test_where_no_stage_says_what_it_needs_the_environment_does(tmp_path: Path) -> None:
+    assert of_node(loaded(tmp_path, ONE), "local.0") == Resources()
 
 
-def test_a_stage_does_not_say_where_its_tasks_run(folder: Path) -> None:
+def test_a_stage_does_not_say_where_its_tasks_run(tmp_path: Path) -> None:
     text = STAGES_OF_A_NODE % ", resources: {master: 'local[2]'}"
-    assert "stages.three.resources.master: unknown key" in mistakes(folder, text)[0]
+    assert "stages.three.resources.master: unknown key" in mistakes(tmp_path, text)[0]

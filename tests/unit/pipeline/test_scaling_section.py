@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline, Scaling
+from anabranch.pipeline.model import Scaling
 from anabranch.pipeline.scaling import rules_of
 from anabranch.protocol.control.scaling import ScalingRules
-from anabranch.protocol.errors import ConfigurationError
+from harness.pipeline_files import loaded, mistakes
 
-RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 ONE = """\
 pipeline: p
-sources: {a: {topics: [a], record: r.avsc, event_time: arrival}}
+sources: {a: {topics: [a], record: car.avsc, event_time: arrival}}
 stages:
   s: {reads: [a], sql: SELECT * FROM a, replicas: 2}
   t: {reads: [a], sql: SELECT * FROM a, replicas: 2, ha: passive}
@@ -25,21 +23,9 @@ outputs:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "r.avsc").write_text(RECORD)
-    return tmp_path
-
-
-def loaded(folder: Path, text: str) -> Pipeline:
-    path = folder / "pipeline.yaml"
-    path.write_text(text)
-    return load(path)
-
-
-def test_a_pool_has_nodes_that_run_nothing(folder: Path) -> None:
+def test_a_pool_has_nodes_that_run_nothing(tmp_path: Path) -> None:
     found = loaded(
-        folder, ONE + "scaling: {nodes: [local.7, local.8], above: 80%, for: 5s, rest: 1m}\n"
+        tmp_path, ONE + "scaling: {nodes: [local.7, local.8], above: 80%, for: 5s, rest: 1m}\n"
     )
     assert found.scaling == Scaling(
         pool=["local.7", "local.8"], above_permille=800, for_ms=5_000, rest_ms=60_000
@@ -54,19 +40,19 @@ def test_a_pool_has_nodes_that_run_nothing(folder: Path) -> None:
     )
 
 
-def test_what_is_left_out_has_a_default(folder: Path) -> None:
-    found = loaded(folder, ONE + "scaling: {nodes: [local.7]}\nnodes: {local.7: []}\n").scaling
+def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
+    found = loaded(tmp_path, ONE + "scaling: {nodes: [local.7]}\nnodes: {local.7: []}\n").scaling
     assert found == Scaling(pool=["local.7"], above_permille=700, for_ms=10_000, rest_ms=30_000)
 
 
 def test_every_node_has_a_topic_for_its_reports_where_there_is_a_pool_and_only_there(
-    folder: Path,
+    tmp_path: Path,
 ) -> None:
-    scaled = control_topics(loaded(folder, ONE + "scaling: {nodes: [local.7]}\n"))
-    plain = control_topics(loaded(folder, ONE))
+    scaled = control_topics(loaded(tmp_path, ONE + "scaling: {nodes: [local.7]}\n"))
+    plain = control_topics(loaded(tmp_path, ONE))
     added = {topic: scaled[topic].reports for topic in scaled.keys() - plain.keys()}
     assert added == {f"p.control.node.{node}": node for node in ("local.0", "local.1", "local.7")}
-    assert loaded(folder, ONE).scaling is None
+    assert loaded(tmp_path, ONE).scaling is None
 
 
 @pytest.mark.parametrize(
@@ -89,15 +75,11 @@ def test_every_node_has_a_topic_for_its_reports_where_there_is_a_pool_and_only_t
         ("{nodes: [local.7], abov: 70%}", "unknown key; did you mean 'above'?"),
     ],
 )
-def test_mistakes_say_where_and_what_to_do(folder: Path, section: str, says: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        loaded(folder, ONE + f"scaling: {section}\n")
-    (line,) = str(caught.value).splitlines()
+def test_mistakes_say_where_and_what_to_do(tmp_path: Path, section: str, says: str) -> None:
+    (line,) = mistakes(tmp_path, ONE + f"scaling: {section}\n")
     assert says in line
 
 
-def test_where_the_places_of_the_file_are_wrong_they_come_first(folder: Path) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        loaded(folder, ONE + "nodes: {local.7: [x.0]}\nscaling: {nodes: [local.7]}\n")
-    (line,) = str(caught.value).splitlines()
+def test_where_the_places_of_the_file_are_wrong_they_come_first(tmp_path: Path) -> None:
+    (line,) = mistakes(tmp_path, ONE + "nodes: {local.7: [x.0]}\nscaling: {nodes: [local.7]}\n")
     assert "there is no replica x.0" in line

@@ -23,24 +23,18 @@ from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError
-
-RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+from harness.pipeline_files import loaded
 
 
 def written(folder: Path, sources: str, stages: str, outputs: str) -> Pipeline:
     """Return a pipeline whose sources (after the first keys), stages and outputs are these
     lines.
     """
-    (folder / "car.avsc").write_text(RECORD)
-    (folder / "stages.py").write_text(
-        "def first(cars, **_): return cars\n\ndef second(first): return first\n"
-    )
-    path = folder / "pipeline.yaml"
-    path.write_text(
+    return loaded(
+        folder,
         "pipeline: p\npartitions: 3\nsources:\n  cars:\n    topics: [cars]\n    record: car.avsc\n"
-        f"    event_time: {{field: n}}\n{sources}stages:\n{stages}outputs:\n{outputs}"
+        f"    event_time: {{field: n}}\n{sources}stages:\n{stages}outputs:\n{outputs}",
     )
-    return load(path)
 
 
 def source_in(folder: Path, shards: object, *, more: str = "", reads: str = "[cars]") -> Pipeline:

@@ -11,7 +11,6 @@ from anabranch.consistency_manager.control import readers_of
 from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline import drawing
 from anabranch.pipeline.control_topics import neighbour_control_topics
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import (
     depth,
@@ -26,8 +25,8 @@ from anabranch.protocol.limits import HOP_MS, SHARE_CHARACTERS_MAX
 from anabranch.protocol.stage.availability import Ahead
 from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.shares import Share
+from harness.pipeline_files import loaded
 
-RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 TWO = "shards: 2, shard_by: n"
 
 
@@ -44,21 +43,16 @@ def pipeline_in(
     """Return a pipeline in which ``first`` reads ``cars`` and ``jams``, and ``second`` reads
     ``first``.
     """
-    (folder / "car.avsc").write_text(RECORD)
-    (folder / "stages.py").write_text(
-        "def first(cars, **_): return cars\n\ndef second(first): return first\n"
-    )
-    path = folder / "pipeline.yaml"
-    path.write_text(
+    return loaded(
+        folder,
         "pipeline: p\nsources:\n"
         f"  cars: {{topics: [cars], record: car.avsc, event_time: {{field: n}}{source}}}\n"
         "  jams: {topics: [jams], record: car.avsc, event_time: {field: n}, out_of_orderness: 1s}\n"
         f"stages:\n  first: {{reads: {reads}, transform: stages:first, {first}}}\n"
         f"  second: {{reads: first, transform: stages:second{second}}}\n"
         f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}, live: {{topic: live}}}}\n"
-        f"{more}"
+        f"{more}",
     )
-    return load(path)
 
 
 def mistake(folder: Path, first: str, **options: str) -> str:

@@ -6,32 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline, Shed
 from anabranch.pipeline.transforms import import_roots
 from anabranch.pipeline.waits import describe_shedding
 from anabranch.protocol.errors import ConfigurationError
-
-RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+from harness.pipeline_files import loaded
 
 
 def pipeline_in(
     folder: Path, stage: str, reads: str = "cars", output: str = "first", live: str = ""
 ) -> Pipeline:
-    (folder / "car.avsc").write_text(RECORD)
-    (folder / "stages.py").write_text(
-        "def first(cars, **_): return cars\n\ndef matters(rows): return rows['n']\n"
-    )
-    path = folder / "pipeline.yaml"
-    path.write_text(
+    return loaded(
+        folder,
         "pipeline: p\nsources:\n"
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
         "  jams: {topics: [jams], record: car.avsc, event_time: {field: n}}\n"
         f"stages:\n  first:\n    reads: {reads}\n    transform: stages:first\n    {stage}\n"
         f"  second: {{reads: first, sql: q}}\n"
-        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}, {live}}}\n"
+        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}, {live}}}\n",
+        "def first(cars, **_): return cars\n\ndef matters(rows): return rows['n']\n",
     )
-    return load(path)
 
 
 def shed(folder: Path, stage: str, reads: str = "cars") -> Shed:

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.blocks import EVENT_TIME
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Engine
 from anabranch.process.frame import ServiceContext
@@ -25,6 +24,7 @@ from anabranch.processing.idle_node import IdleNode, rehearsed
 from anabranch.processing.warming import KEEP_WARM_EVERY_MS, WARM_UP_BATCHES
 from anabranch.protocol.errors import StageFunctionError
 from harness.asking_query import AskingStage
+from harness.pipeline_files import loaded
 from harness.waiting import wait_until
 
 DEADLINE_S = 20
@@ -45,11 +45,7 @@ outputs:
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
-    (tmp_path / "car.avsc").write_text(
-        '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
-    )
-    (tmp_path / "pipeline.yaml").write_text(FILE)
-    return load(tmp_path / "pipeline.yaml")
+    return loaded(tmp_path, FILE)
 
 
 class Asked:

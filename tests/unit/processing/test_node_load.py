@@ -8,22 +8,19 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import losses, may_shed
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
-
-RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+from harness.pipeline_files import loaded
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
     """``first`` is read by ``second``; ``whole`` leaves out nothing; ``unseen`` is not live."""
-    (tmp_path / "car.avsc").write_text(RECORD)
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(
+    return loaded(
+        tmp_path,
         "pipeline: p\nsources:\n"
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
         "stages:\n"
@@ -36,9 +33,8 @@ def pipeline(tmp_path: Path) -> Pipeline:
         "  b:\n    stage: second\n    corrected: {topic: b}\n    live: {topic: bl}\n"
         "    qos: {loss: {0%: 1, 50%: 0.8, 100%: 0}}\n"
         "  c: {stage: whole, corrected: {topic: c}, live: {topic: cl}}\n"
-        "  d: {stage: unseen, corrected: {topic: d}}\n"
+        "  d: {stage: unseen, corrected: {topic: d}}\n",
     )
-    return load(path)
 
 
 @dataclass
@@ -70,14 +66,13 @@ def test_a_stage_serves_the_outputs_that_show_its_results(pipeline: Pipeline) ->
 
 
 def test_readers_of_a_published_stream_count_as_an_output(tmp_path: Path) -> None:
-    (tmp_path / "car.avsc").write_text(RECORD)
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(
+    published = loaded(
+        tmp_path,
         "pipeline: p\nsources:\n"
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
-        "stages:\n  first: {reads: cars, sql: q, shed: rows}\npublish: {first: {}}\n"
+        "stages:\n  first: {reads: cars, sql: q, shed: rows}\npublish: {first: {}}\n",
     )
-    assert [(curve.value(300), along) for curve, along in losses(load(path), "first")] == [
+    assert [(curve.value(300), along) for curve, along in losses(published, "first")] == [
         (700, frozenset())
     ]
 
