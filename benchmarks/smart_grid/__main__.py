@@ -48,6 +48,9 @@ _WARM_S: Final = 60
 batches of a process are slow, and a stage compares its load with what its batches have cost.
 """
 _PANE_S: Final = 30
+_BURSTS_S: Final = 5.0
+"""Shortest second half of a run, in seconds, of which a rate is computed: it has several batches.
+"""
 _NOT_JUDGED: Final = 2
 """Exit code of a run that says nothing about what it was to show."""
 
@@ -97,14 +100,19 @@ class Outcome:
         """Readings processed per second in the second half of the run. Its first batches are slow,
         and a rate that has them is less than what a warm node can process.
         """
-        dues = sorted(self.came_s)
-        if not dues:
+        if not self.came_s:
             return self.readings_per_s
-        half, newest_s = dues[len(dues) // 2], max(self.came_s.values())
-        took_s = newest_s - self.came_s[half]
-        left = sum(second >= half for second in self.fed.written_s)
+        # Results come in bursts, one for each batch: what came with the first burst of the second
+        # half was in work before, and says nothing about the time since then.
+        first_s, newest_s = min(self.came_s.values()), max(self.came_s.values())
+        middle_s = first_s + (newest_s - first_s) / 2
+        begins_s = max(each for each in self.came_s.values() if each <= middle_s)
+        known = max(second for second, at_s in self.came_s.items() if at_s <= begins_s)
+        left = sum(second >= known for second in self.fed.written_s)
         share = left / max(1, len(self.fed.written_s))
-        return max(self.readings_per_s, self.fed.readings * share / took_s if took_s > 0 else 0.0)
+        took_s = newest_s - begins_s
+        is_known = took_s >= _BURSTS_S
+        return max(self.readings_per_s, self.fed.readings * share / took_s if is_known else 0.0)
 
     @property
     def readings_per_s(self) -> float:

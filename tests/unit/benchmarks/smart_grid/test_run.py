@@ -50,6 +50,8 @@ def test_what_the_live_topic_showed_first_is_judged() -> None:
     [
         ({}, 5),
         ({10: 40.0, 20: 45.0, 29: 50.0}, 9 / 29 * 100 / 5),
+        ({10: 40.0, 20: 44.9, 29: 45.0}, 19 / 29 * 100 / 5),  # the second half came at once
+        ({10: 40.0, 29: 41.0}, 5),  # too short
         ({10: 50.0, 20: 50.0}, 5),  # one batch had it all
         ({10: 1.0, 20: 2.0, 29: 50.0}, 5),  # never less than that of the whole run
     ],
