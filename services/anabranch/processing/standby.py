@@ -202,14 +202,21 @@ class Standby:
         self._read_logs()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._send_heartbeat(STANDING_BY, closed, self.bucket)
-        if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
-            self._next_copy_ms = now_ms + self._copy_every_ms
-            self._copying = self._threads.begin("copy checkpoint", self._copy_in_thread)
+        self.begin_copy()
         if self._is_moved and now_ms >= self._next_reach_ms:
             self._next_reach_ms = now_ms + _REACH_EVERY_MS
             self._reach = self._disk.within_reach()
             self.bucket = self._reach.bucket
         return self._watch.due(now_ms, self.bucket, self._reach.rest_bytes)
+
+    def begin_copy(self) -> None:
+        """Begin a copy of the checkpoint on a thread of its own, if one is due and none is under
+        way.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
+            self._next_copy_ms = now_ms + self._copy_every_ms
+            self._copying = self._threads.begin("copy checkpoint", self._copy_in_thread)
 
     def _on_entry(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Collect the clean points of the entry at ``_offset``."""

@@ -54,8 +54,10 @@ class WarmStandby:
 
     def warm_up(self) -> None:
         """Connect the producers and run the stage on empty batches, so that a later failover skips
-        the slow first ones. Raises the error that ended the query.
+        the slow first ones. The first copy of the checkpoint begins meanwhile. Raises the error
+        that ended the query.
         """
+        self.standby.begin_copy()
         self._context.log.open_ahead(_WRITERS_AHEAD)
         pipeline = self._context.pipeline
         self._warming = Warming(

@@ -117,6 +117,25 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
     assert world.standby().bucket == 50, "its next process knows"
 
 
+def test_a_copy_begins_before_the_first_round_and_no_second_one_beside_it(world: World) -> None:
+    """While its engine gets warm."""
+    made = world.standby()
+    world.run(FIRST, 3)
+    made.begin_copy()
+    wait_until(lambda: made.bucket == 30, 20, "the copy")
+    world.run(FIRST, 5)
+    made.begin_copy()
+    assert made.bucket == 30, "the next one is not due"
+    world.clock.advance(STANDBY_COPY_EVERY_MS)
+
+    def is_copied() -> bool:
+        made.begin_copy()  # the thread of the first copy may just be ending
+        return made.bucket == 50
+
+    wait_until(is_copied, 20, "the next copy")
+    made.close()
+
+
 def test_what_it_finds_is_durable_before_it_counts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

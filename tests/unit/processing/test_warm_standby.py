@@ -94,8 +94,14 @@ class World:
             logger=SimpleNamespace(info=lambda event, **facts: self.logged.append((event, facts))),
         )
         disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
+        self.copies = 0
         own = StandbyProcess("s", "1", token="0" * 16)
         self.made = WarmStandby(context, cast("PreparedStage", self.engine), own, disk, "0")
+        self.made.standby.copy = self._copy  # type: ignore[method-assign]
+
+    def _copy(self) -> bool:
+        self.copies += 1
+        return False
 
 
 @pytest.fixture
@@ -110,6 +116,7 @@ def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World)
     assert made.standby.must_wait
     made.warm_up()
     assert world.log.ahead == 3, "it connects while it gets warm"
+    assert world.copies == 1, "and copies"
     assert (engine.batches, engine.output) == (WARM_UP_BATCHES, QueryOutput("0", -1))
     assert made.round(), "no epoch ever began"
     assert world.log.ahead == 3, "though its heartbeats took one"
