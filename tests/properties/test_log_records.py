@@ -5,7 +5,7 @@ and no bytes do any harm.
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +17,16 @@ from anabranch.protocol import limits
 from anabranch.protocol.control.records import (
     Alarm,
     Ask,
-    AskOutcome,
     AskReply,
     ControlRecord,
     DeliveryProgress,
     Fence,
     Heartbeat,
+    Move,
+    NodeReport,
+    ReplicaLoad,
+    Restated,
+    SplitStep,
     TrimPoint,
     Vote,
 )
@@ -161,45 +165,32 @@ entries: st.SearchStrategy[LogEntry] = (
     | st.builds(Recomputed, names, counts, several(parts()))
     | st.builds(LogSnapshot, counts, buckets, several(replicas), several(ranges()), buckets)
 )
-control: st.SearchStrategy[ControlRecord] = (
-    st.builds(
-        Heartbeat,
-        names,
-        names,
-        names,
-        longs,
-        names,
-        longs,
-        longs,
-        names,
-        st.none() | longs,
-        names,
-        longs,
-        st.booleans(),
-    )
-    | st.builds(
-        Fence,
-        names,
-        names,
-        longs,
-        longs,
-        several(st.builds(Vote, names, longs, longs, st.integers(0, 2**64 - 1))),
-        longs,
-    )
-    | st.builds(TrimPoint, names, longs, longs)
-    | st.builds(
-        DeliveryProgress,
-        names,
-        longs,
-        longs,
-        several(st.tuples(st.integers(0, 2**31 - 1), longs)),
-        longs,
-        longs,
-        longs,
-    )
-    | st.builds(Alarm, names, names, longs, names, longs)
-    | st.builds(Ask, names, names, longs, longs, longs, longs)
-    | st.builds(AskReply, names, names, names, longs, st.sampled_from(AskOutcome), names, longs)
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    int: longs,
+    str: names,
+    int | None: st.none() | longs,
+}
+
+
+def drawn(kind: type[T], **given_values: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+    """Return records of ``kind``, with any values in the fields that are not given."""
+    any_values = {
+        name: VALUES.get(hint, st.from_type(hint))
+        for name, hint in get_type_hints(kind).items()
+        if name not in given_values
+    }
+    return st.builds(kind, **any_values, **given_values)
+
+
+ints = st.integers(0, 2**31 - 1)
+places = several(st.tuples(ints, longs))
+votes = several(drawn(Vote, digest=st.integers(0, 2**64 - 1)))
+control: st.SearchStrategy[ControlRecord] = st.one_of(
+    *map(drawn, (Heartbeat, TrimPoint, Alarm, Ask, AskReply, Move, SplitStep)),
+    drawn(Fence, votes=votes),
+    drawn(DeliveryProgress, positions=places, inherited=places, heirs=ints),
+    drawn(Restated, version=ints),
+    drawn(NodeReport, replicas=several(drawn(ReplicaLoad))),
 )
 
 
