@@ -20,7 +20,6 @@ from anabranch.protocol.edge.delivery import (
     begin_of,
     end_of,
     live_asks,
-    output_begins_after,
     rows_bound,
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
@@ -236,16 +235,6 @@ def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
     )
 
 
-def test_partitions_are_pinned() -> None:
-    with pytest.raises(ConfigurationError, match="has 3 partitions, delivery began with 2"):
-        CorrectedDelivery("out", progress(), [0] * 4, [9] * 4)
-
-
-def test_a_topic_that_was_made_anew_is_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="partition 1 of its topic ends at 4"):
-        CorrectedDelivery("out", progress(), [0, 0, 0], [9, 4, 9])
-
-
 def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() -> None:
     machine = CorrectedDelivery("out", progress(), [0, 0, 0], [20, 30, 7])
     assert not machine.found(RecordId(1, 8))  # before the last run: of no interest
@@ -358,8 +347,3 @@ def test_a_topic_of_rejected_results_may_be_new_or_made_anew() -> None:
     older = DeliveryProgress("out", 2, 3, ((0, 5), (1, 6)), 1)
     assert CorrectedDelivery("out", older, [0, 0, 4], [9, 9, 9]).read_from == (5, 6, 4)
     assert CorrectedDelivery("out", progress(), [0, 0, 0], [9, 9, 1]).read_from == (5, 6, 1)
-
-
-def test_an_output_that_has_delivered_leaves_nothing_out() -> None:
-    assert output_begins_after(lambda: 6, has_delivered=False) == 6
-    assert output_begins_after(lambda: 6, has_delivered=True) == 0

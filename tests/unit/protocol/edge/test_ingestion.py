@@ -618,12 +618,6 @@ class TestAppendPause:
         speak(m, 90, a=2_190, b=2_050)
         assert m.append_pause_ms(90) == APPEND_EVERY_MS
 
-    def test_a_partition_left_out_does_not_count(self) -> None:
-        m = machine(partition_idle_ms=3_000)
-        TestIdlePartition._left_out(m)
-        m.advance(6_700)
-        assert m.append_pause_ms(6_700) <= APPEND_OPEN_EVERY_MS
-
     def test_a_boundary_that_stands_still_makes_few_records(self) -> None:
         m = machine()
         assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS, (
