@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
@@ -529,68 +527,3 @@ def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
         ),
     ):
         check_open("f", 4, 4, 250)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 1),
-            st.integers(0, 4),
-            st.dictionaries(st.integers(1, 4), st.integers(1, 9), max_size=3),
-        ),
-        max_size=20,
-    ),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.integers(1, 20),
-)
-def test_every_bucket_once_in_order_together(
-    steps: list[tuple[int, int, dict[int, int]]],
-    stateful: bool,
-    safe: bool,
-    timers: bool,
-    rows_max: int,
-) -> None:
-    """PN1-PN4 while streams grow in any way and plans are taken at any time."""
-    traits = PlanTraits(
-        is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe
-    )
-    streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
-    log_states = {name: s.log_state for name, s in streams.items()}
-    expected: dict[str, list[int]] = {"a": [], "b": []}
-    seen: dict[str, list[int]] = {"a": [], "b": []}
-    position = QueryPosition()
-
-    def run() -> None:
-        nonlocal position
-        while (plan := next_plan(position, log_states, traits, rows_max=rows_max)) is not None:
-            assert plan.before == position
-            assert position.bucket < plan.after.bucket <= min(upto.values())
-            for name, taken in plan.inputs:
-                inside = [b for b, _, _ in taken]
-                assert all(position.bucket < b <= plan.after.bucket for b in inside)
-                seen[name] += inside
-            filled = {b for _, taken in plan.inputs for b, _, _ in taken}
-            assert len(filled) <= 1 or plan.rows <= rows_max
-            if not safe:
-                assert len(filled) <= 1
-                assert (
-                    not traits.has_timers
-                    or not position.has_rows
-                    or plan.after.bucket - position.bucket <= 1
-                )
-            position = plan.after
-
-    for which, more, rows in steps:
-        name = "ab"[which]
-        inside = {upto[name] + b: n for b, n in rows.items() if b <= more}
-        upto[name] += more
-        streams[name].close(upto[name], inside)
-        expected[name] += sorted(inside)
-        if sum(rows.values()) % 2:
-            run()
-    run()
-    end = min(upto.values())
-    assert position.bucket == end
-    assert seen == {name: [b for b in taken if b <= end] for name, taken in expected.items()}

@@ -178,39 +178,54 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
         assert position.bucket == max(due, read_upto), "none left out"
 
 
-@examples(100)
+@examples(150)
 @given(
     logs(tentative=False, steps=12, parts_max=4, faults=False),
     logs(tentative=False, steps=12, parts_max=4, faults=False),
     traits_drawn,
     st.integers(1, 6),
     st.integers(1, 4),
+    st.integers(1, 24),
 )
-def test_stable_plans_take_each_bucket_once_within_the_limits(
+def test_stable_plans_take_each_bucket_once_in_order_within_the_limits(
     first: list[LogEntry],
     second: list[LogEntry],
     traits: PlanTraits,
     rows_max: int,
     buckets_max: int,
+    every: int,
 ) -> None:
-    """PN1-PN4 where a plan's limits cut it."""
+    """PN1-PN4 while the logs grow, with plans after ``every`` so many records, and at the end."""
     log_states = {"a": LogState(WRITERS), "b": LogState(WRITERS)}
-    for log_state, entries in zip(log_states.values(), (first, second), strict=True):
-        for offset, entry in enumerate(entries):
-            log_state.apply(offset, entry)
     position = QueryPosition()
     seen: dict[str, list[int]] = {"a": [], "b": []}
-    while (
-        plan := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)
-    ) is not None:
-        for name, taken in plan.inputs:
-            seen[name] += [b for b, _, _ in taken]
-        filled = {b for _, taken in plan.inputs for b, _, _ in taken}
-        assert len(filled) <= 1 or (plan.rows <= rows_max and len(filled) <= buckets_max), "PN4"
-        position = plan.after
-    last = min(log_state.upto for log_state in log_states.values())
-    assert position.bucket == last
+    for offset in range(longest := max(len(first), len(second))):
+        for log_state, entries in zip(log_states.values(), (first, second), strict=True):
+            for entry in entries[offset : offset + 1]:
+                log_state.apply(offset, entry)
+        if (offset + 1) % every and offset + 1 < longest:
+            continue
+        last = min(log_state.upto for log_state in log_states.values())
+        while (
+            plan := next_plan(
+                position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max
+            )
+        ) is not None:
+            assert plan.before == position, "PN1"
+            assert position.bucket < plan.after.bucket <= last
+            inside = {name: [b for b, _, _ in taken] for name, taken in plan.inputs}
+            for name, buckets in inside.items():
+                assert all(position.bucket < b <= plan.after.bucket for b in buckets)
+                seen[name] += buckets
+            filled = {b for buckets in inside.values() for b in buckets}
+            assert len(filled) <= 1 or traits.is_batch_safe, "PN3"
+            assert len(filled) <= 1 or plan.rows <= rows_max, "PN4"
+            assert len(filled) <= max(1, buckets_max), "PN4"
+            if traits.has_timers and position.has_rows:
+                assert plan.after.bucket == position.bucket + 1, "PN3"
+            position = plan.after
+        assert position.bucket == last, "none left out"
     assert seen == {
-        name: [b for b, _, _ in log_state.stable(1, last)] if last else []
+        name: [b for b, _, _ in log_state.stable(1, position.bucket)] if position.bucket else []
         for name, log_state in log_states.items()
     }, "PN2"
