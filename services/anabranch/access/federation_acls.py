@@ -36,7 +36,14 @@ def federation_rights(
         *_contract_rights(broker, names, contracts),
         *_contract_rights(operator, names, contracts),
         *_operator_rights(operator, names, participant, contracts),
-        *_lookup_rights(operator, names, pipeline),
+        *_reading_rights(operator, "catalog", names.catalog("")),
+        # Of ``anabranch check`` and ``catalog --keep`` on other owners' clusters.
+        *(
+            right
+            for cluster in pipeline.clusters
+            for kind, before in (("keys", names.keys("")), ("catalog", names.catalog("")))
+            for right in _reading_rights(operator, kind, before, cluster)
+        ),
         Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
         *(_metering_rights(broker, pipeline) if contracts else ()),
         *(() if pipeline.federation.agent is None else _agent_rights(pipeline, before, contracts)),
@@ -49,19 +56,21 @@ def _contract_rights(
     principal: str, names: FederationTopics, contracts: Sequence[str]
 ) -> Iterator[Right]:
     """Yield the rights on the contracts that each kind of process needs that takes part in them."""
-    yield from _key_rights(principal, names)
+    yield from _reading_rights(principal, "keys", names.keys(""))
     for contract in contracts:
         for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
     yield reader_group(principal)
 
 
-def _key_rights(principal: str, names: FederationTopics) -> Iterator[Right]:
-    """Yield the rights on all logs of keys: to read them, and the setting by which the broker dates
-    them.
+def _reading_rights(principal: str, kind: str, before: str, cluster: str = "") -> Iterator[Right]:
+    """Yield the rights on all logs of a ``kind``, whose names begin with ``before``: to read them,
+    and the setting by which the broker dates them.
     """
     for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
-        yield Right(principal, Resource.TOPIC, names.keys(""), operation, "keys", prefixed=True)
+        yield Right(
+            principal, Resource.TOPIC, before, operation, kind, prefixed=True, cluster=cluster
+        )
 
 
 def _metering_rights(principal: str, pipeline: Pipeline) -> Iterator[Right]:
@@ -88,7 +97,7 @@ def _dashboard_rights(
     principal: str, names: FederationTopics, contracts: Sequence[str]
 ) -> Iterator[Right]:
     """Yield the rights by which ``anabranch ui`` shows keys, contracts and offers."""
-    yield from _key_rights(principal, names)
+    yield from _reading_rights(principal, "keys", names.keys(""))
     for contract in contracts:
         for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
@@ -99,15 +108,9 @@ def _dashboard_rights(
 def _operator_rights(
     principal: str, names: FederationTopics, participant: str, contracts: Sequence[str]
 ) -> Iterator[Right]:
-    """Yield the rights by which ``anabranch keys`` and ``contracts`` create missing topics, and
-    ``catalog`` reads all catalogs.
-    """
+    """Yield the rights by which ``anabranch keys`` and ``contracts`` create missing topics."""
     for operation in (Operation.CREATE, Operation.DESCRIBE):
         yield Right(principal, Resource.TOPIC, names.catalog(participant), operation, "catalog")
-    for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
-        yield Right(
-            principal, Resource.TOPIC, names.catalog(""), operation, "catalog", prefixed=True
-        )
     for operation in (Operation.WRITE, Operation.CREATE, Operation.DESCRIBE_CONFIGS):
         yield Right(principal, Resource.TOPIC, names.keys(participant), operation, "keys")
     for contract in contracts:
@@ -116,20 +119,6 @@ def _operator_rights(
         )
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.offers(contract), operation, "offers")
-
-
-def _lookup_rights(principal: str, names: FederationTopics, pipeline: Pipeline) -> Iterator[Right]:
-    """Yield the rights of ``anabranch check`` and ``catalog --keep`` on other owners' clusters."""
-    for cluster in pipeline.clusters:
-        for kind, before, operation in (
-            ("keys", names.keys(""), Operation.READ),
-            ("keys", names.keys(""), Operation.DESCRIBE_CONFIGS),
-            ("catalog", names.catalog(""), Operation.READ),
-            ("catalog", names.catalog(""), Operation.DESCRIBE_CONFIGS),
-        ):
-            yield Right(
-                principal, Resource.TOPIC, before, operation, kind, prefixed=True, cluster=cluster
-            )
 
 
 def _agent_rights(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
