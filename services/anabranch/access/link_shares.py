@@ -1,8 +1,6 @@
-"""Shares of a link: the quotas by which the streams that cross it divide its rate.
+"""Quotas by which the streams that cross a link share its rate (``protocol.control.link_shares``).
 
-Kafka's quotas are rates, not weights: a broker delays its answers to a client id that has fetched
-more than its rate over the last ten seconds. So the rate of the link is divided by the weights once
-and for all, and no stream can use what another one leaves. A quota holds at each broker.
+Kafka's quotas are rates, not weights, over ten seconds. A quota holds at each broker.
 
 Only readers of blocks have a client id of their own (``KafkaSettings.of_stream``). These quotas
 never delay boundary logs, heartbeats and questions to the broker: they are few bytes, and a process
@@ -18,8 +16,8 @@ from typing import Final
 
 from anabranch.pipeline.document import guess
 from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.control.link_shares import least_share, shares_of
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import RANGE_PARTITION_BYTES
 
 _UNITS: Final = {"k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
 _RATE: Final = re.compile(r"([1-9][0-9]{0,5})([kmg])")
@@ -53,17 +51,12 @@ def link_shares(
     known = dict.fromkeys((*pipeline.streams(), *pipeline.bindings))
     streams = [stream for stream in known if pipeline.cluster_of(stream) == cluster]
     given = _weights(weights, streams)
-    total = sum(given.get(stream, 1) for stream in streams)
-    bytes_per_s = _bytes_per_s(rate)
+    by_stream = {stream: given.get(stream, 1) for stream in streams}
     found = [
-        LinkShare(
-            pipeline.topic_names.block_reader_id(stream),
-            given.get(stream, 1),
-            bytes_per_s * given.get(stream, 1) // total,
-        )
-        for stream in streams
+        LinkShare(pipeline.topic_names.block_reader_id(stream), by_stream[stream], bytes_per_s)
+        for stream, bytes_per_s in shares_of(_bytes_per_s(rate), by_stream).items()
     ]
-    least = pipeline.partitions * RANGE_PARTITION_BYTES
+    least = least_share(pipeline.partitions)
     for share in found:
         if share.bytes_per_s < least:
             raise ConfigurationError(
