@@ -33,6 +33,8 @@ Invariants:
         period is settled.
     FF4  an entry that does not count changes nothing, and what was posted stays.
     FF5  by a claim alone a sender gets no more than the contract's rate and highest price.
+    FF6  of each suggested text the suggestion counts that is open longest, and only a closed one
+         leaves for another: what is open stays, and what is closed leaves room for ever.
     MP1  a period is charged under exactly one plan, or not at all.
 """
 
@@ -58,7 +60,9 @@ ahead of the other.
 """
 
 SUGGESTIONS_MAX: Final = 100
-"""Maximum number of suggestions in one log: bounds what a sender can make its reader hold."""
+"""Maximum number of suggestions of one contract at a time: bounds what a sender can make its reader
+hold.
+"""
 
 VERSIONS_MAX: Final = 1_000
 """Maximum number of versions, and of changes of suspension, kept of one contract; older ones are
@@ -275,11 +279,15 @@ class StreamLedger(PeriodLedger[_Reading]):
             return "not a valid contract"
         if appended_ms >= entry.open_until_ms:
             return "out of its time"
-        if entry in self.suggestions:
+        known = self.suggestions
+        before = next((each for each in known if each.terms == terms), None)
+        if before is not None and before.open_until_ms >= entry.open_until_ms:
             return "known already"
-        if len(self.suggestions) >= SUGGESTIONS_MAX:
-            return "more suggestions than a contract has"
-        self.suggestions.append(entry)
+        if before is None and len(known) >= SUGGESTIONS_MAX:
+            before = next((each for each in known if appended_ms >= each.open_until_ms), None)
+            if before is None:
+                return "more suggestions than a contract has at a time"
+        self.suggestions = [*(each for each in known if each is not before), entry]
         return ""
 
     def _closed(self, period: int) -> None:

@@ -13,9 +13,13 @@ from anabranch.protocol.federation import stream_ledger
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import Posting, Settled
 from anabranch.protocol.federation.plan_switching import Word
-from anabranch.protocol.federation.stream_contracts import Delivered, Payment, Tier
+from anabranch.protocol.federation.stream_contracts import (
+    Delivered,
+    Payment,
+    SuggestedContract,
+    Tier,
+)
 from anabranch.protocol.federation.stream_ledger import (
-    SUGGESTIONS_MAX,
     StreamEntry,
     StreamLedger,
 )
@@ -231,11 +235,50 @@ def test_nothing_is_suggested_in_place_of_a_movement_contract() -> None:
     assert made.suggestions == []
 
 
-def test_a_sender_suggests_so_much_and_no_more() -> None:
+def suggestion(number: int, open_until_ms: int = DAY_MS) -> SuggestedContract:
+    """Return a suggestion of a text of its own."""
+    terms = replace(CHEAPER, contract_id=f"other-{number}")
+    return replace(SUGGESTED, terms=terms, open_until_ms=open_until_ms)
+
+
+def test_ff6_what_is_closed_leaves_room_and_what_is_open_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_ledger, "SUGGESTIONS_MAX", 3)
+    made, given = ledger(), [suggestion(number, DAY_MS + number) for number in range(3)]
+    for each in given:
+        assert made.add(each, LATE) == ""
+    full = "more suggestions than a contract has at a time"
+    later = suggestion(9, 2 * DAY_MS)
+    assert made.add(later, DAY_MS - 1) == full
+    assert made.suggestions == given
+    assert made.add(later, DAY_MS) == ""
+    assert made.suggestions == [*given[1:], later]
+    assert made.add(given[0], DAY_MS) == "out of its time"
+
+
+def test_ff6_a_text_that_is_suggested_again_stays_open_for_longer() -> None:
     made = ledger()
-    for number in range(SUGGESTIONS_MAX):
-        assert made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE) == ""
-    assert made.add(SUGGESTED, LATE) == "more suggestions than a contract has"
+    short, long = suggestion(1), suggestion(1, DAY_MS + 1)
+    for each, reason in ((short, ""), (long, ""), (short, "known already")):
+        assert made.add(each, LATE) == reason
+    assert made.suggestions == [long]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40), st.integers(0, 9)), max_size=40))
+def test_ff6_any_history_of_suggestions(steps: list[tuple[int, int, int]]) -> None:
+    made, now_ms = ledger(), LATE
+    for number, open_ms, passes_ms in steps:
+        now_ms += passes_ms
+        is_open = [each for each in made.suggestions if now_ms < each.open_until_ms]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stream_ledger, "SUGGESTIONS_MAX", 3)
+            made.add(suggestion(number, now_ms + open_ms), now_ms)
+        texts = [each.terms for each in made.suggestions]
+        assert len(set(texts)) == len(texts) <= 3
+        for each in is_open:
+            (kept,) = (one for one in made.suggestions if one.terms == each.terms)
+            assert kept.open_until_ms >= each.open_until_ms
 
 
 def test_versions_and_suspensions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
