@@ -163,6 +163,10 @@ def test_where_nothing_runs(run: Any, tmp_path: Path) -> None:
     code, _, err = run("status", *at)
     assert code == 1
     assert "nothing runs" in err
+    missing = tmp_path / "pipelin.yaml"
+    code, _, err = run("status", "-f", str(missing))
+    assert code == 1
+    assert err.endswith(f", and there is no file {missing}\n")
     code, out, _ = run("down", *at)
     assert code == 0
     assert "nothing runs" in out
@@ -188,7 +192,7 @@ def test_the_directory_that_was_looked_at_is_named_in_full(
         assert run(command)[place].startswith(f"nothing runs in {tmp_path / '.anabranch'}: ")
         for file in (["--file", "elsewhere/pipeline.yaml"], ["-f", "elsewhere/pipeline.yaml"]):
             assert run(command, *file)[place].startswith(
-                f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}: "
+                f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}, and there is no file "
             )
 
 

@@ -34,7 +34,7 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     lock = Lock(directory)
     holder = lock.holder()
     if holder is None:
-        typer.echo(nothing_runs(directory))
+        typer.echo(nothing_runs(directory, file))
         return
     deployment = read(directory)
     running = [row.pid for row in deployment.processes if row.pid is not None] if deployment else []

@@ -124,7 +124,7 @@ def file_and_broker(
     """
     known = deployment_of(file, state_dir)
     if known is None and kafka is None:
-        stated = state_file.nothing_runs(state_file.directory_of(state_dir, file))
+        stated = state_file.nothing_runs(state_file.directory_of(state_dir, file), file)
         raise ConfigurationError(f"{stated}; for one that runs elsewhere give --kafka")
     address = kafka if kafka is not None or known is None else known.kafka
     # Without -f the deployment's own file counts, so that --state-dir works in any folder.

@@ -65,7 +65,7 @@ def status(
     if watch and as_json:
         raise ConfigurationError("--watch is for people, --json for programs: give one of them")
     if watch:
-        _watch(directory)
+        _watch(directory, file)
         return
     rows = rows_of(directory)
     if as_json:
@@ -75,11 +75,11 @@ def status(
         if reported := _slowest_hop(directory, rows):
             typer.echo(reported)
     if rows is None:
-        typer.echo(state_file.nothing_runs(directory), err=True)
+        typer.echo(state_file.nothing_runs(directory, file), err=True)
         raise typer.Exit(1)
 
 
-def _watch(directory: Path) -> None:
+def _watch(directory: Path, file: Path | None) -> None:
     """Show the table and refresh it in place, until Ctrl-C.
 
     Continues when the deployment ends: it may be started again.
@@ -93,7 +93,7 @@ def _watch(directory: Path) -> None:
         while not stopping.is_set():
             rows = rows_of(directory)
             content = (
-                Text(state_file.nothing_runs(directory))
+                Text(state_file.nothing_runs(directory, file))
                 if rows is None
                 else Group(_status_table(rows), _slowest_hop(directory, rows))
             )

@@ -76,8 +76,12 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
     return default_directory(pipeline_file) if pipeline_file is not None else Path(DIRECTORY_NAME)
 
 
-def nothing_runs(directory: Path) -> str:
-    """Return the message for a command on a deployment that does not run in ``directory``."""
+def nothing_runs(directory: Path, pipeline_file: Path | None = None) -> str:
+    """Return the message for a command on a deployment that does not run in ``directory``, that of
+    ``pipeline_file`` if one was given.
+    """
+    if pipeline_file is not None and not pipeline_file.exists():
+        return f"nothing runs in {directory.absolute()}, and there is no file {pipeline_file}"
     return (
         f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir"
         " DIR, or start it with `anabranch up`"

@@ -57,7 +57,8 @@ def read_output(
         return None
     corrected = _sink(document, uses, raw["corrected"], (*at, "corrected"))
     if corrected.topic:
-        uses.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
+        rejected = f"{corrected.topic}.rejected"
+        uses.topic(rejected, (*at, "corrected", "topic"), made_of=corrected.topic)
     live = _live(document, uses, raw["live"], (*at, "live"), corrected) if "live" in raw else None
     for which, sink in (("corrected", corrected), ("live", live)):
         if sink is not None and isinstance(raw[which], dict):

@@ -78,8 +78,13 @@ def read_source(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )
     extra_fields = _extra_fields(document, raw, (*at, "extra_fields"), format_)
-    default = f"{topics[0][0]}.rejected" if topics else "rejected"
-    dead_letter = uses.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
+    first = topics[0][0] if topics else ""
+    dead_letter = uses.topic(
+        raw.get("dead_letter", f"{first}.rejected" if first else "rejected"),
+        (*at, "dead_letter"),
+        alone=False,
+        made_of="" if "dead_letter" in raw else first,
+    )
     out_of_orderness_ms = document.duration(
         raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
     )

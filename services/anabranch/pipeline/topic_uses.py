@@ -26,33 +26,54 @@ class TopicUses:
         self._document = document
         self._places: dict[str, Place] = {}
         """Topic to the place at which the file names it first, to report further uses."""
+        self._wrong: set[str] = set()
+        """Names of topics with a mistake."""
+        self._made_of: dict[str, str] = {}
+        """Topic to the one of whose name its own is made."""
 
-    def topic(self, value: object, at: Place, *, alone: bool = True) -> str:
-        """Return ``value`` as a name that Kafka accepts; empty: it is no text. ``alone``: whether
-        the topic may have no other use.
+    def topic(self, value: object, at: Place, *, alone: bool = True, made_of: str = "") -> str:
+        """Return ``value`` as a name that Kafka accepts; empty: it is no text.
+
+        Args:
+            value: Value of the file.
+            at: Place of the value.
+            alone: Whether the topic may have no other use.
+            made_of: Name of which the file does not say this one, but that it is made of: a mistake
+                in that name is reported once.
         """
         text = self._document.text(value, at)
         if text is None:
             return ""
+        mistakes = self._mistakes(text, alone=alone)
+        self._places.setdefault(text, at)
+        self._made_of.setdefault(text, made_of)
+        self._report(text, at, made_of, mistakes)
+        return text
+
+    def _report(self, topic: str, at: Place, made_of: str, mistakes: list[str]) -> None:
+        """Report mistakes in a name, unless it is made of a wrong one."""
+        if made_of not in self._wrong:
+            for each in mistakes:
+                self._document.mistake(at, each)
+        self._wrong |= {topic} if mistakes else set()
+
+    def _mistakes(self, text: str, *, alone: bool) -> list[str]:
+        """Return what is wrong with the name ``text``."""
+        found = list[str]()
         if not _TOPIC.match(text) or text in (".", ".."):
-            self._document.mistake(
-                at,
-                f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'",
+            found.append(
+                f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'"
             )
-        for other, place in self._places.items():
-            if collides(text, other):
-                self._document.mistake(
-                    at,
-                    f"Kafka refuses topic {text} beside {other} ({key_text(place)}): it tells"
-                    " topics apart with '.' and '_' alike; give one another name",
-                )
+        found += [
+            f"Kafka refuses topic {text} beside {other} ({key_text(place)}): it tells topics apart"
+            " with '.' and '_' alike; give one another name"
+            for other, place in self._places.items()
+            if collides(text, other)
+        ]
         first = self._places.get(text)
         if first is not None and (alone or first[-1] != "dead_letter"):
-            self._document.mistake(
-                at, f"topic {text} is used by {key_text(first)} already; a topic has one use"
-            )
-        self._places.setdefault(text, at)
-        return text
+            found.append(f"topic {text} is used by {key_text(first)} already; a topic has one use")
+        return found
 
     def check_internal(
         self,
@@ -88,13 +109,14 @@ class TopicUses:
                 *(names.blocks(stream, replica) for replica in replicas),
             }
         for topic, at in self._places.items():
+            beside = next((each for each in internal if collides(topic, each)), None)
             if topic in internal or topic.startswith(f"{name}.control."):
-                self._document.mistake(
-                    at, f"topic {topic} is an internal topic of this pipeline; give it another name"
-                )
-            elif beside := next((each for each in internal if collides(topic, each)), None):
-                self._document.mistake(
-                    at,
+                wrong = f"topic {topic} is an internal topic of this pipeline"
+            elif beside is not None:
+                wrong = (
                     f"Kafka refuses topic {topic} beside {beside}, an internal topic of this"
-                    " pipeline: it tells topics apart with '.' and '_' alike; give it another name",
+                    " pipeline: it tells topics apart with '.' and '_' alike"
                 )
+            else:
+                continue
+            self._report(topic, at, self._made_of[topic], [f"{wrong}; give it another name"])

@@ -645,6 +645,38 @@ def test_what_is_no_pipeline_file_at_all_is_one_clear_line(
             "transform: stages.py:tolls",
             "20: stages.tolls.transform: name the module without .py: stages:tolls",
         ),
+        (
+            "topics: [reports]",
+            "topics: ['a b']",
+            (
+                "7: sources.reports.topics[0]: 'a b' is not a topic name; use at most 249"
+                " letters, digits, '.', '_' and '-'"
+            ),
+        ),
+        (
+            "topics: [reports]",
+            "topics: [toll-road.control.reports]",
+            (
+                "7: sources.reports.topics[0]: topic toll-road.control.reports is an internal topic"
+                " of this pipeline; give it another name"
+            ),
+        ),
+        (
+            "{topic: tolls, ",
+            "{topic: reports, ",
+            (
+                "27: outputs.tolls.corrected.topic: topic reports is used by"
+                " sources.reports.topics[0] already; a topic has one use"
+            ),
+        ),
+        (
+            "{topic: tolls, ",
+            "{topic: a/b, ",
+            (
+                "27: outputs.tolls.corrected.topic: 'a/b' is not a topic name; use at most 249"
+                " letters, digits, '.', '_' and '-'"
+            ),
+        ),
     ],
 )
 def test_one_mistake_is_one_line_without_what_follows_from_it(
