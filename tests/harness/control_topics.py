@@ -9,7 +9,7 @@ from anabranch.codec import control_records
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog, TopicPartition
-from anabranch.protocol.control.records import ControlRecord, Heartbeat, Speaker
+from anabranch.protocol.control.records import Alarm, ControlRecord, Heartbeat, Speaker
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness.repeating import repeating
 from harness.sources import everything
@@ -63,3 +63,12 @@ def all_control_records(log: EventLog, of: Pipeline) -> list[ControlRecord]:
         for chunk in everything(log, topic)
         for value in chunk.values
     ]
+
+
+def alarms(log: EventLog, of: Pipeline) -> list[Alarm]:
+    found = (
+        control_records.decode(value)
+        for chunk in everything(log, of.topic_names.alarms())
+        for value in chunk.values
+    )
+    return [entry for entry in found if isinstance(entry, Alarm)]

@@ -5,6 +5,7 @@ killed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,12 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.local.embedded_redis import EmbeddedRedis
-from anabranch.protocol.control.records import Alarm
 from harness import outputs
+from harness.control_topics import alarms
 from harness.manager_world import started_manager
 from harness.outputs import Replica, after_step, create_topics, rows
-from harness.sources import everything
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -63,15 +62,6 @@ class World:
 
     def upto(self) -> str | None:
         return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
-
-    def alarms(self) -> list[Alarm]:
-        topic = self.pipeline.topic_names.alarms()
-        found = [
-            control_records.decode(value)
-            for chunk in everything(self.log, topic)
-            for value in chunk.values
-        ]
-        return [alarm for alarm in found if isinstance(alarm, Alarm)]
 
     def close(self) -> None:
         for replica in self.replicas:
@@ -122,7 +112,8 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
                 if replica is world.replicas[1]
                 else {3: rows(3, count)},
             )
-        wait_until(after_step(manager, world.alarms), 20, "an alarm without Redis")
+        told = partial(alarms, world.log, world.pipeline)
+        wait_until(after_step(manager, told), 20, "an alarm without Redis")
         wait_until(
             after_step(manager, manager._index_failures._value.get), 20, "the failure is counted"
         )

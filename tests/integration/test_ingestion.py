@@ -5,11 +5,8 @@ the log in memory, which passes the same conformance suite: ``tests/unit/ingesti
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -46,9 +43,10 @@ from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
-from harness import debezium
+from harness import debezium, service_processes
 from harness.kafka import trim
 from harness.raw_headers import produce
+from harness.service_processes import ModuleProcess
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
 
@@ -286,33 +284,24 @@ def test_records_deleted_while_the_process_stood_still_are_given_up_by_the_comma
     after the command it goes on, and the results name the source.
     """
     file = _pipeline_file(tmp_path, source)
-    log_file = tmp_path / "log"
+    log_file = tmp_path / "ingestion.log"
 
     def told(count: int) -> bool:
         return log_file.read_text().count("offsets 10 to 14 were deleted before they were") >= count
 
     for partition in (0, 1):
         source.produce(partition, *(report(1_000 + i, 100 * partition + i) for i in range(10)))
-    stopped = _spawn(kafka, file, tmp_path)
-    try:
+    with _process(kafka, file, tmp_path) as stopped:
         wait_until(lambda: _positions(source) == 20, DEADLINE_S, "the records are not read")
-        stopped.send_signal(signal.SIGSTOP)
+        stopped.process.send_signal(signal.SIGSTOP)
         source.produce(0, *(report(2_000 + i, 10 + i) for i in range(10)))
         trim(kafka, TopicPartition(source.topic, 0), 15)
-    finally:
-        stopped.kill()
-        stopped.wait()
     for count in (1, 2):
-        waiting = _spawn(kafka, file, tmp_path)
-        try:
+        with _process(kafka, file, tmp_path) as waiting:
             wait_until(lambda count=count: told(count), DEADLINE_S, "it does not say what is gone")  # type: ignore[misc]
-            assert waiting.poll() is None, "it waits"
-        finally:
-            waiting.kill()
-            waiting.wait()
+            assert waiting.alive(), "it waits"
     assert _positions(source) == 20
-    child = _spawn(kafka, file, tmp_path)
-    try:
+    with _process(kafka, file, tmp_path) as child:
         words = [
             "give-up",
             "reports",
@@ -330,11 +319,8 @@ def test_records_deleted_while_the_process_stood_still_are_given_up_by_the_comma
         source.produce(1, report(8_000, 110))
         source.produce(0, report(8_000, 20))
         wait_until(lambda: source.view.closed() >= 80, DEADLINE_S, "it does not go on", every_s=0.1)
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(timeout=20) == 0
-    finally:
-        child.kill()
-        child.wait()
+        child.process.send_signal(signal.SIGTERM)
+        assert child.process.wait(timeout=20) == 0
     assert source.view.cars() == [*range(10), *range(15, 21), *range(100, 111)]
     assert source.view.log_state().given_up.names(20) == ("reports",)
     assert source.dead() == []
@@ -356,8 +342,7 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
                     for car in (next(cars) for _ in range(count // 12))
                 ),
             )
-        child = _spawn(kafka, file, tmp_path)
-        try:
+        with _process(kafka, file, tmp_path) as child:
             floor = seen
             wait_until(
                 lambda floor=floor: _positions(source) > floor,  # type: ignore[misc]
@@ -365,22 +350,15 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
                 f"process {number} reads nothing",
                 every_s=0.005,
             )
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
         seen = _positions(source)
-    child = _spawn(kafka, file, tmp_path)
-    try:
+    with _process(kafka, file, tmp_path) as child:
         wait_until(
             lambda: source.view.closed() >= (1_000 + count // 10) // 100,
             DEADLINE_S,
             "the end is not closed",
         )
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(timeout=20) == 0
-    finally:
-        child.kill()
-        child.wait()
+        child.process.send_signal(signal.SIGTERM)
+        assert child.process.wait(timeout=20) == 0
     assert source.view.cars() == list(range(count))
     assert source.dead() == []
 
@@ -398,8 +376,7 @@ def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(
             "idle_timeout: {partition: 300ms, source: never}",
         ),
     )
-    child = _spawn(kafka, file, tmp_path)
-    try:
+    with _process(kafka, file, tmp_path) as child:
         now_ms = clock.now_ms()
         source.produce(0, report(now_ms, 1))
         source.produce(1, report(now_ms, 2))
@@ -419,7 +396,7 @@ def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(
         assert headers["anabranch-reason"] == b"beyond_max_ahead"
 
         port: int | None = wait_until(
-            lambda: probe.metrics_port(tmp_path, "ingestion", "reports", child.pid),
+            lambda: probe.metrics_port(tmp_path, "ingestion", "reports", child.process.pid),
             DEADLINE_S,
             "its port",
         )
@@ -440,9 +417,6 @@ def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(
         )
         assert source.view.cars() == [1, 2, 4], "what came after the silence is not late"
         assert len(source.dead()) == 1
-    finally:
-        child.kill()
-        child.wait()
 
 
 def _positions(source: Source) -> int:
@@ -451,23 +425,8 @@ def _positions(source: Source) -> int:
     return 0 if last is None else sum(position.offset_next for position in last.positions)
 
 
-def _spawn(kafka: str, file: Path, state_dir: Path) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "anabranch.ingestion",
-        "--pipeline",
-        str(file),
-        "--name",
-        "reports",
-        "--kafka",
-        kafka,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "services")}
-    with (state_dir / "log").open("ab") as out:
-        return subprocess.Popen(
-            [*command, "--state-dir", str(state_dir)], env=environment, stderr=out
-        )
+def _process(kafka: str, file: Path, state_dir: Path) -> ModuleProcess:
+    return service_processes.service("ingestion", "reports", file, kafka, state_dir)
 
 
 def _pipeline_file(

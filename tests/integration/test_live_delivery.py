@@ -5,13 +5,8 @@ and beside a backlog.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -32,6 +27,7 @@ from harness.outputs import (
     transcript,
     until_decided,
 )
+from harness.service_processes import ModuleProcess, service
 from harness.sources import everything
 from harness.waiting import given_s, is_busy, wait_until
 
@@ -186,49 +182,6 @@ outputs:
 """
 
 
-class DeliveryProcess:
-    """``python -m anabranch.delivery``. Leaving the block ends it."""
-
-    def __init__(self, pipeline: Path, kafka: str, state_dir: Path) -> None:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        self._output = state_dir / f"{len(list(state_dir.glob('*.log')))}.log"
-        command = [
-            sys.executable,
-            "-m",
-            "anabranch.delivery",
-            "--pipeline",
-            str(pipeline),
-            "--name",
-            "out",
-            "--kafka",
-            kafka,
-        ]
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*command, "--state-dir", str(state_dir)],
-                stdout=output,
-                stderr=output,
-                env=dict(os.environ),
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def check(self) -> None:
-        """Raise AssertionError if the process has ended."""
-        text = self._output.read_text(encoding="utf-8", errors="replace")[-3_000:]
-        assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{text}"
-
-    def kill(self) -> None:
-        """SIGKILL. Idempotent."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
 @pytest.fixture
 def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
     (tmp_path / "functions_live.py").write_text("def totals(reports):\n    return reports\n")
@@ -249,10 +202,10 @@ def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path:
     try:
         for number, feed in enumerate(world.feeds()):
             feed()
-            with DeliveryProcess(pipeline_file, kafka, tmp_path / "state") as process:
+            with service("delivery", "out", pipeline_file, kafka, tmp_path / "state") as process:
 
-                def there(sequence: int = number + 1, running: DeliveryProcess = process) -> bool:
-                    running.check()
+                def there(sequence: int = number + 1, running: ModuleProcess = process) -> bool:
+                    running.alive()
                     return (
                         current(world.log, world.live).sequence >= sequence
                         if world_has_topic(world)
@@ -261,7 +214,7 @@ def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path:
 
                 wait_until(there, 60, f"live transaction {number + 1}")
         assert world.lines() == FAILURE
-        with DeliveryProcess(pipeline_file, kafka, tmp_path / "state"):
+        with service("delivery", "out", pipeline_file, kafka, tmp_path / "state"):
             wait_until(
                 lambda: len(delivered(world.log, world.pipeline)) == 150, 60, "the corrected topic"
             )

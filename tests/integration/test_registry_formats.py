@@ -5,9 +5,6 @@ each format of a registry, with the schema in front of the value and in a header
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,13 +16,13 @@ from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
 from harness.confluent_serializers import sender
 from harness.registries import RegistryServer
+from harness.service_processes import service
 from harness.sources import REPORT, StreamView, create_topics, everything
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 DEADLINE_S = 120
-SERVICES = Path(__file__).parents[2] / "services"
 REPORTED = {"time": 1_000, "speed": 61.25, "road": "I-95", "lane": 2, "seen": True}
 
 
@@ -79,19 +76,11 @@ def test_records_of_a_registry_become_rows(
     writer.send(at, b"\0\0\0\0\x63" + value[5:], key=b"key")
     writer.send(at, value, key=b"key", headers=[("__value_schema_id", b"x")])
     writer.flush()
-    command = [
-        *(sys.executable, "-m", "anabranch.ingestion", "--pipeline", str(file)),
-        *("--name", "reports", "--kafka", kafka, "--state-dir", str(tmp_path)),
-    ]
     view = StreamView(log, of, SystemClock())
-    with (tmp_path / "log").open("wb") as out:
-        environment = {**os.environ, "PYTHONPATH": str(SERVICES)}
-        process = subprocess.Popen(command, env=environment, stderr=out)
-    try:
+    with service("ingestion", "reports", file, kafka, tmp_path) as running:
         wait_until(lambda: view.closed() >= 10, DEADLINE_S, "the bucket is not closed")
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
+        running.process.terminate()
+        running.process.wait(DEADLINE_S)
     assert view.cars() == [0, 1, 2, 3]
     reasons = [
         dict(headers)["anabranch-error"] or b""

@@ -10,16 +10,15 @@ import pyarrow.compute as pc
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy
-from anabranch.codec import control_records
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.consistency_manager import float_audit
 from anabranch.consistency_manager.float_audit import FLOAT_SAMPLE_EVERY_MS
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.process.threads import OwnThreads
 from anabranch.protocol.control.records import Alarm
+from harness.control_topics import alarms
 from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, rows
-from harness.sources import everything
 from harness.waiting import wait_until
 
 
@@ -58,12 +57,7 @@ class World(ManagerWorld):
         return float(self.watching._floats._compared.labels("p", "totals")._value.get())
 
     def alarms(self) -> list[Alarm]:
-        found = [
-            control_records.decode(value)
-            for chunk in everything(self.log, "p.control.alarms")
-            for value in chunk.values
-        ]
-        return [alarm for alarm in found if isinstance(alarm, Alarm)]
+        return alarms(self.log, self.pipeline)
 
 
 @pytest.fixture

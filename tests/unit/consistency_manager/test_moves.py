@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import Alarm, SplitStep, Step
+from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.streams.placement import append_decision
+from harness.control_topics import alarms
 from harness.manager_world import ManagerWorld
 from harness.outputs import STAGE
-from harness.sources import everything
 
 HALVES = f"{STAGE}.0", f"{STAGE}.1"
 
@@ -51,14 +50,10 @@ class World(ManagerWorld):
         append_decision(self.log, at, step, "step")
 
 
-def alarms(world: World, manager: ConsistencyManager) -> list[tuple[str, str, int]]:
+def told(world: World, manager: ConsistencyManager) -> list[tuple[str, str, int]]:
     manager.step()
-    found = [
-        control_records.decode(value)
-        for chunk in everything(world.log, "p.control.alarms")
-        for value in chunk.values
-    ]
-    return [(each.kind, each.stream, each.bucket) for each in found if isinstance(each, Alarm)]
+    found = alarms(world.log, world.pipeline)
+    return [(each.kind, each.stream, each.bucket) for each in found]
 
 
 def test_a_split_that_differs_raises_one_alarm() -> None:
@@ -66,15 +61,15 @@ def test_a_split_that_differs_raises_one_alarm() -> None:
     manager = world.manager()
     world.append(SplitStep(STAGE, Step.WANTED, 1))
     world.append(SplitStep(STAGE, Step.WITHDRAWN, 2, 1, "the halves got no further"))
-    assert alarms(world, manager) == []
+    assert told(world, manager) == []
     world.append(SplitStep(STAGE, Step.WANTED, 3))
     world.append(SplitStep(STAGE, Step.WITHDRAWN, 4, 3, "bucket 7 is another", 7))
-    assert alarms(world, manager) == [("split_differs", STAGE, 7)]
+    assert told(world, manager) == [("split_differs", STAGE, 7)]
     shown = generate_latest(manager._context.registry).decode()
     assert 'anabranch_split_steps_total{pipeline="p",step="withdrawn"} 2.0' in shown
     manager.stop()
     again = world.manager()
-    assert alarms(world, again) == [("split_differs", STAGE, 7)], "not twice"
+    assert told(world, again) == [("split_differs", STAGE, 7)], "not twice"
     again.stop()
 
 

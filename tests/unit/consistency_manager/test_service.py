@@ -19,10 +19,9 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
-from harness.control_topics import all_control_records, say
+from harness.control_topics import alarms, all_control_records, say
 from harness.manager_world import started_manager
 from harness.outputs import Replica, create_topics, rows
-from harness.sources import everything
 
 CONTROL = TopicPartition("p.control.processing.totals.0", 0)
 
@@ -45,12 +44,7 @@ class World:
         return started_manager(self.log, self.pipeline, self.clock, self.entropy, kept)
 
     def alarms(self) -> list[Alarm]:
-        found = [
-            control_records.decode(value)
-            for chunk in everything(self.log, "p.control.alarms")
-            for value in chunk.values
-        ]
-        return [alarm for alarm in found if isinstance(alarm, Alarm)]
+        return alarms(self.log, self.pipeline)
 
     def beat(self, state: str, *, value: bytes | None = None) -> None:
         writer = self.log.writer()
