@@ -37,6 +37,12 @@ measured on few rows predicts nothing for many: until two larger batches were me
 at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST. A batch of a branch must end soon:
 it has instead of ROWS_FIRST the rows that take WORK_LEAST_MS if no part of its duration is fixed.
 
+*Before anything is measured.* Where a row takes 10 ms, ROWS_FIRST of them take 10 s, and five such
+batches pass before the cost is known. Cold batches do not say what a row costs: their fixed part is
+larger by what Java compiles. But it falls from batch to batch. So if a later batch of more rows
+takes longer, at least the difference is due to its rows. Until the cost is known, a batch has at
+most the rows that take COLD_MOST_MS by that.
+
 *How much is kept.* A batch of the branch must end in the time that is left, and within a part of
 the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
 most ``target_ms`` each. So two shares limit it. The *steady* share is the rows that fit into
@@ -75,12 +81,16 @@ Invariants:
     OL8 a batch beside another one counts as at most twice what it may take alone. Until such
         batches are measured, the branch has half of the time that is left.
     OL9 what small batches take and large ones hardly exceed is no cost of rows, while it lasts.
+    OL10 cold batches bound the rows of batches until the cost of a row is measured, and decide
+        nothing else: a stage whose first batches are only slow has the same batches as without.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 from math import inf
 from statistics import median
 from typing import Final
@@ -120,6 +130,11 @@ second of a function that takes a millisecond a row.
 WORK_LEAST_MS: Final = 1_000
 """Duration of the waiting rows' processing, in ms, below which a stage is never late: the time that
 is left was used up by the pace of batches (APART_MOST_MS), not by rows.
+"""
+COLD_MOST_MS: Final = 2 * WORK_LEAST_MS
+"""Duration, in ms, that the rows of a batch may take until their cost is measured, as far as cold
+batches tell. Batches of half of that would give a stage that is not overloaded, and whose first
+batches are slow, a backlog.
 """
 LOAD_WINDOW_MS: Final = 5_000
 """Window over which arriving rows are counted, in ms: several batches and buckets."""
@@ -276,6 +291,20 @@ def _medians(batches: list[tuple[int, float]]) -> tuple[float, float]:
     return median(rows for rows, _ in batches), median(took_ms for _, took_ms in batches)
 
 
+def _least_row_ms(batches: Iterable[tuple[int, float]]) -> float:
+    """Return what a row costs at least, in ms, by ``batches`` that were run in this order while the
+    fixed part fell; 0 if they do not tell.
+    """
+    return max(
+        (
+            (later_ms - earlier_ms) / (more - few)
+            for (few, earlier_ms), (more, later_ms) in combinations(batches, 2)
+            if more > few and later_ms > earlier_ms
+        ),
+        default=0.0,
+    )
+
+
 class ArrivalRate:
     """Rate at which rows arrive, over the last LOAD_WINDOW_MS."""
 
@@ -336,6 +365,8 @@ class LoadControl:
         self.arrivals = ArrivalRate()
         self._alone, self._beside = self._new_cost(), self._new_cost()
         self._processor = BatchCost(unmeasured_ms=self._unmeasured_ms)
+        self._first: deque[tuple[int, int]] = deque(maxlen=COST_BATCHES)
+        """Rows and duration, in ms, of the batches before the cost was known, cold ones too."""
         self._measured_anew = COST_BATCHES
         """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
         self._mean_waiting: float | None = None
@@ -345,6 +376,13 @@ class LoadControl:
         self._below_ms: int | None = None
         """Time since which the use has been below its threshold."""
 
+    def took_cold(self, rows: int, duration_ms: int) -> None:
+        """Record that a batch, during which Java compiled, processed ``rows`` in ``duration_ms``
+        (OL10).
+        """
+        if not self._alone.is_known:
+            self._first.append((rows, duration_ms))
+
     def took(self, rows: int, duration_ms: int, *, beside: bool) -> None:
         """Record that a batch processed ``rows`` in ``duration_ms``. ``beside``: whether a batch of
         the other query ran meanwhile.
@@ -352,6 +390,7 @@ class LoadControl:
         if beside:
             self._beside.took(rows, min(duration_ms, self._half_speed_ms(rows)))
             return
+        self.took_cold(rows, duration_ms)
         self._alone.took(rows, duration_ms)
         if rows > 0:
             self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
@@ -394,14 +433,20 @@ class LoadControl:
     @property
     def rows_max(self) -> int:
         """Maximum number of rows of a batch whose duration can be predicted."""
-        return max(ROWS_FIRST, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+        return max(self._rows_first, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+
+    @property
+    def _rows_first(self) -> int:
+        """Number of rows that a batch may have whatever was measured (OL10)."""
+        row_ms = 0.0 if self._alone.is_known else _least_row_ms(self._first)
+        return max(1, int(min(ROWS_FIRST, COLD_MOST_MS / row_ms))) if row_ms else ROWS_FIRST
 
     @property
     def branch_rows_max(self) -> int:
         """Maximum number of rows of a branch's batch that keeps all of them. The stable query may
         have more: a backlog is processed sooner in large batches, and nothing waits for one.
         """
-        first = int(min(ROWS_FIRST, self._alone.rows_surely_in(WORK_LEAST_MS)))
+        first = int(min(self._rows_first, self._alone.rows_surely_in(WORK_LEAST_MS)))
         measured = max(self._alone.rows_measured, self._beside.rows_measured)
         return max(1, first, EXTRAPOLATED_TIMES * measured)
 

@@ -13,7 +13,8 @@ of the rate.
 Invariants:
     LW1 a bucket's rows are counted once, when it is complete on all inputs.
     LW2 what became complete while the process did not read its inputs is no arrival.
-    LW3 the first COLD_BATCHES batches with rows of a query are not measured.
+    LW3 the first COLD_BATCHES batches with rows of a query are not measured. Their durations only
+        bound the next ones (OL10 of ``protocol.stage.load_control``).
 """
 
 from __future__ import annotations
@@ -110,12 +111,10 @@ class LoadWatch:
         woke from a pause. ``is_successor``: whether the query corrects beside a branch.
         """
         batch = self._running.pop(query, None)
-        if (
-            batch is None
-            or is_successor
-            or woke_ms >= batch.began_ms > 0
-            or self._begun[query] <= COLD_BATCHES
-        ):
+        if batch is None or is_successor or woke_ms >= batch.began_ms > 0:
+            return
+        if self._begun[query] <= COLD_BATCHES:
+            self._control.took_cold(batch.rows, now_ms - batch.began_ms)
             return
         beside = batch.beside is None or batch.beside != self._by_others(query)
         self._control.took(batch.rows, now_ms - batch.began_ms, beside=beside)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
+    COLD_MOST_MS,
     COST_BATCHES,
     EXTRAPOLATED_TIMES,
     FORECAST_AFTER_MS,
@@ -206,6 +207,20 @@ class TestLate:
         assert control().rows_max == ROWS_FIRST
         assert control(100, 10_000).rows_max == ROWS_FIRST
         assert control(100, 10_000, 10_000).rows_max == EXTRAPOLATED_TIMES * 10_000
+
+    def test_ol10_rows_that_made_a_later_batch_longer_bound_the_first_ones(self) -> None:
+        made = control()
+        made.took_cold(100, 7_000)
+        made.took_cold(400, 6_500)
+        assert made.rows_max == made.branch_rows_max == ROWS_FIRST, "Java compiles less"
+        made.took_cold(800, 10_500)
+        assert made.rows_max == made.branch_rows_max == COLD_MOST_MS // 10
+        made.took(200, 2_200, beside=False)
+        assert made.rows_max == COLD_MOST_MS // 10
+        assert not made.is_late(100_000, 0), "OL1"
+        made.took(200, 2_200, beside=False)
+        made.took_cold(900, 90_000)
+        assert made.rows_max == ROWS_FIRST, "its cost is known, and decides whether it is late"
 
     def test_few_expensive_rows_do_not_predict_many(self) -> None:
         made = control()

@@ -20,6 +20,10 @@ class Measured(LoadControl):
     def __init__(self) -> None:
         super().__init__(1_000)
         self.batches: list[tuple[int, int, bool]] = []
+        self.cold: list[tuple[int, int]] = []
+
+    def took_cold(self, rows: int, duration_ms: int) -> None:
+        self.cold.append((rows, duration_ms))
 
     def took(self, rows: int, duration_ms: int, *, beside: bool) -> None:
         self.batches.append((rows, duration_ms, beside))
@@ -34,6 +38,7 @@ def warm(*queries: str) -> tuple[LoadWatch, Measured]:
             watch.begins(query, PLAN, 1)
             watch.ends(query, 2, 0, is_successor=False)
     assert control.batches == []  # LW3
+    assert control.cold == [(PLAN.rows, 1)] * COLD_BATCHES * len(queries)
     return watch, control
 
 

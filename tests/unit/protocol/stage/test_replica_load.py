@@ -54,6 +54,14 @@ def test_ov1_nor_for_one_slow_batch_or_the_first_ones_of_a_process(slow: dict[in
     assert run(lambda _: 400, 120, Cost(slow=slow)).forks == []
 
 
+def test_ol10_an_overload_from_the_start_by_dear_rows_is_noticed_soon() -> None:
+    """A row takes 10 ms, and rows come four times as fast as that."""
+    bench = run(lambda now_ms: 400 if now_ms < 60_000 else 40, 150, Cost(20, 10))
+    assert bench.forks[0] < 20_000, "it was 40 s, in batches of 1 000 rows"
+    assert max(bench.late().values()) < 14_000
+    assert len(bench.forks) == 1
+
+
 def rush(now_ms: int) -> float:
     """Return a load that is twice the capacity of COSTLY for 15 s, and a quarter otherwise."""
     return 440 if 20_000 <= now_ms < 35_000 else 60
