@@ -4,7 +4,7 @@ docs/experiments/overload.md.
 First the rules in virtual time (``experiments.overload.virtual``), then real runs. Each of these is
 a deployment of its own, with a real broker and Spark. A stage whose function takes 4 ms for each
 row gets about half of what it can process, then twice as much for a minute, then half again, until
-all is corrected.
+all is corrected. In the last run the scaler may split it, and the rush is smaller and longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from benchmarks.machine import machine
 from experiments.overload import virtual
-from experiments.overload.deployments import SHED, one_stage, two_stages
+from experiments.overload.deployments import SHED, one_stage, scaled_stage, two_stages
 from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
 from experiments.overload.rush import Course, Outcome, Rush
 from experiments.pages import write_page
@@ -29,7 +29,14 @@ PAGE: Final = Path("docs/experiments/overload.md")
 COURSE: Final = Course(calm=110, rush=440, before_s=20, rush_s=60)
 HALVES: Final = Course(calm=55, rush=220, before_s=20, rush_s=60)
 """Course of two stages, each of which gets all rows."""
-_RUNS: Final = (*SHED, "two")
+SCALED: Final = Course(calm=110, rush=330, before_s=20, rush_s=180)
+"""Course of a stage that the scaler splits: half as much again as it can process, and three
+quarters of what its halves can, for longer than a split takes.
+"""
+_COURSES: Final = {**dict.fromkeys(SHED, COURSE), "two": HALVES, "scaled": SCALED}
+"""Course of each run, by its name."""
+_FILES: Final = {"two": two_stages, "scaled": scaled_stage}
+"""Function that makes the pipeline file of a run, if it is not that of one stage."""
 
 
 def _measure(run: str) -> list[Outcome]:
@@ -41,14 +48,14 @@ def _measure(run: str) -> list[Outcome]:
 
     with tempfile.TemporaryDirectory(prefix="anabranch-overload-") as name:
         folder = Path(name)
-        path = two_stages(folder) if run == "two" else one_stage(folder, run)
-        return Rush(path, folder, say).run(HALVES if run == "two" else COURSE, lambda *_: None)
+        path = _FILES[run](folder) if run in _FILES else one_stage(folder, run)
+        return Rush(path, folder, say).run(_COURSES[run], lambda *_: None)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--virtual", action="store_true", help="only the figures in virtual time")
-    parser.add_argument("--run", action="append", choices=_RUNS, help="only these runs")
+    parser.add_argument("--run", action="append", choices=_COURSES, help="only these runs")
     parser.add_argument(
         "--results", type=Path, help="folder of results: adds to those of earlier calls"
     )
@@ -62,7 +69,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         results = arguments.results or Path(name)
         results.mkdir(parents=True, exist_ok=True)
-        for run in () if arguments.virtual else arguments.run or _RUNS:
+        for run in () if arguments.virtual else arguments.run or _COURSES:
             found = [asdict(each) for each in _measure(run)]
             (results / f"{run}.json").write_text(json.dumps(found))
             for each in found:
@@ -70,7 +77,7 @@ def main() -> int:
                 sys.stdout.write(f"{run}: {figures}\n")
         outcomes = {
             run: [Outcome(**each) for each in json.loads((results / f"{run}.json").read_text())]
-            for run in _RUNS
+            for run in _COURSES
             if (results / f"{run}.json").is_file()
         }
     one = [virtual.one("off", sheds=False), virtual.one("rows, keys or transform", sheds=True)]

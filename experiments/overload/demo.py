@@ -20,11 +20,9 @@ from rich.table import Table
 
 from demo.deployment import DeploymentError
 from experiments.overload.deployments import SHED, one_stage
-from experiments.overload.rush import Course, Outcome, Rush
+from experiments.overload.rush import MAX_DELAY_MS, Course, Outcome, Rush
 
 COURSE: Final = Course(calm=60, rush=440, before_s=10, rush_s=15)
-MAX_DELAY_MS: Final = 4_000
-"""Bound that the pipeline file states."""
 _EACH_MS: Final = 3_000
 """Interval between two lines of the story, in ms."""
 

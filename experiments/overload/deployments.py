@@ -35,6 +35,11 @@ def two_stages(folder: Path) -> Path:
     return _copied(folder, "two.yaml")
 
 
+def scaled_stage(folder: Path) -> Path:
+    """Copy the pipeline of a stage that the scaler may split. Return the path of its file."""
+    return _copied(folder, "scaled.yaml")
+
+
 def _copied(folder: Path, name: str) -> Path:
     shutil.copytree(_FOLDER, folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "pipeline" / name

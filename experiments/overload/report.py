@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from experiments.dpc.plots import Line, plot
+from experiments.overload.deployments import SHED
+from experiments.overload.rush import MAX_DELAY_MS
 from experiments.overload.virtual import CAPACITY
 from experiments.pages import table
 
@@ -23,6 +25,7 @@ _HEAD: Final = (
     "`shed`",
     "usual delay",
     "longest delay",
+    "bound",
     "left out",
     "utility",
     "right at once",
@@ -41,7 +44,7 @@ def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str
     one = [
         [run, *_cells(outcomes[0], course.calm)]
         for run, outcomes in found.items()
-        if len(outcomes) == 1
+        if len(outcomes) == 1 and run != "scaled"
     ]
     two = [
         [each.output, *_cells(each, course.calm // 2)[:-4], f"{each.wrong} of {each.judged}"]
@@ -56,6 +59,13 @@ def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str
         blocks["one"] = f"{measured}\n\n{table(_HEAD, one)}\n\n{plotted}"
     if two:
         blocks["two"] = f"{measured}\n\n{table(head_two, two)}"
+    for outcome in found.get("scaled", ()):
+        cells = _cells(outcome, course.calm)
+        split = "never" if outcome.split_s is None else f"{outcome.split_s:.0f} s"
+        until = f"{outcome.shed_until_s:.0f} s"
+        row = [*cells[:5], split, until, cells[-1]]
+        head = (*_HEAD[1:6], "split after", "rows left out until", "wrong")
+        blocks["scaled"] = f"{measured}\n\n{table(head, [row])}"
     return blocks
 
 
@@ -64,7 +74,8 @@ def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]])
     the node chooses.
     """
     spare = CAPACITY - CAPACITY // 2
-    head = ("`shed`", *_HEAD[1:5], *_HEAD[7:-1], "branches")
+    delays = (*_HEAD[1:3], *_HEAD[4:6])
+    head = ("`shed`", *delays, *_HEAD[8:-1], "branches")
     return {
         "virtual-one": table(
             head,
@@ -80,7 +91,7 @@ def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]])
             ],
         ),
         "virtual-two": table(
-            ("who leaves out rows", "stage", *head[1:5]),
+            ("who leaves out rows", "stage", *delays),
             [[how, *_virtual_cells(each)] for how, outcomes in two.items() for each in outcomes],
         ),
     }
@@ -88,7 +99,7 @@ def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]])
 
 def plots(found: Mapping[str, Sequence[Outcome]]) -> dict[str, str]:
     """Return the plots of real runs, by name; none without a run."""
-    one = {run: outcomes[0] for run, outcomes in found.items() if len(outcomes) == 1}
+    one = {run: found[run][0] for run in SHED if run in found}
     if not one:
         return {}
     lines = [Line(f"shed: {run}", each.delays) for run, each in one.items()]
@@ -137,6 +148,7 @@ def _cells(outcome: Outcome, calm: int) -> list[str]:
     return [
         f"{outcome.usual_ms / 1_000:.1f} s",
         f"{outcome.rush_ms / 1_000:.1f} s",
+        f"{(outcome.usual_ms + MAX_DELAY_MS) / 1_000:.1f} s",
         f"{outcome.shed / 10:.0f} %",
         f"{outcome.utility / 1_000:.2f}",
         f"{outcome.right:.0%}",

@@ -7,14 +7,18 @@ import random
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Producer
 
+from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.pipeline.file import load
 from anabranch.pipeline.waits import qos_of
+from anabranch.protocol.control.records import SplitStep, Step
+from anabranch.streams.placement import PlacementReader
 from demo.consuming import TopicReaders, header, received_ms
 from demo.deployment import Deployment
 
@@ -30,6 +34,9 @@ WINDOW_MS: Final = 1_000
 GATES: Final = 20
 TRUCK_SHARE: Final = 0.1
 SERVICES: Final = ("ingestion", "processing", "delivery")
+SCALER: Final = "consistency_manager"
+MAX_DELAY_MS: Final = 4_000
+"""Bound that the pipeline files state."""
 _TICK_S: Final = 0.05
 _READY_S: Final = 300.0
 IN_TIME_MS: Final = 4_000
@@ -227,6 +234,17 @@ class Outcome:
     """The same of corrected results."""
     shares: tuple[tuple[float, int], ...]
     """Seconds since the begin of the rush, and per mille of the rows that new results lacked."""
+    split_s: float | None = None
+    """Time from the begin of the rush until the halves of the stage were proven, in seconds; None:
+    it was not split.
+    """
+
+    @property
+    def shed_until_s(self) -> float:
+        """Time from the begin of the rush to the last window whose first result lacked rows, in
+        seconds; 0 if there is none.
+        """
+        return max((at_s for at_s, shed in self.shares if shed > 0 and at_s > 0), default=0.0)
 
 
 class Rush:
@@ -246,9 +264,10 @@ class Rush:
         the begin of the rush.
         """
         log = self._folder / "up.log"
-        deployment = Deployment(self._path, self._folder / "state", log, only=SERVICES)
+        services = SERVICES if self.pipeline.scaling is None else (*SERVICES, SCALER)
+        deployment = Deployment(self._path, self._folder / "state", log, only=services)
         try:
-            self._say("starting a broker, Spark and three services")
+            self._say(f"starting a broker, Spark and {', '.join(services)}")
             deployment.wait_ready(_READY_S)
             kafka = deployment.kafka()
             takers = {}
@@ -260,7 +279,10 @@ class Rush:
             self.readers.start()
             self.traffic = traffic = Traffic(kafka, "passages", course.calm)
             traffic.start()
-            return self._drive(deployment, traffic, course, each_s)
+            outcomes, began_ms = self._drive(deployment, traffic, course, each_s)
+            split_ms = self._split_ms(kafka)
+            split_s = None if split_ms is None else (split_ms - began_ms) / 1_000
+            return [replace(each, split_s=split_s) for each in outcomes]
         finally:
             if self.traffic is not None:
                 self.traffic.end()
@@ -276,7 +298,8 @@ class Rush:
         traffic: Traffic,
         course: Course,
         each_s: Callable[[Rush, float], None],
-    ) -> list[Outcome]:
+    ) -> tuple[list[Outcome], int]:
+        """Return the outcomes, and the time at which the rush began, in ms."""
         wait = _Waiting(self, deployment, each_s)
         wait.until(
             lambda: all(self._is_steady(each) for each in self.shown.values()),
@@ -316,7 +339,20 @@ class Rush:
                 backlog=backlogs[name],
             )
             for name, shown in self.shown.items()
-        ]
+        ], began_ms
+
+    def _split_ms(self, kafka: str) -> int | None:
+        """Return the time at which the halves of a shard were proven first, in ms; None: no shard
+        was split.
+        """
+        if not self.pipeline.may_split:
+            return None
+        steps: list[SplitStep] = []
+        topic, places = self.pipeline.topic_names.placement(), self.pipeline.places()
+        log = KafkaEventLog(kafka)
+        with closing(PlacementReader(log, topic, places, on_split=steps.append)) as reader:
+            reader.read_to_end()
+        return next((step.written_ms for step in steps if step.step is Step.CONFIRMED), None)
 
     @staticmethod
     def _is_steady(shown: Shown) -> bool:

@@ -40,6 +40,11 @@ def counts(passages: DataFrame) -> DataFrame:
     return tolls(passages)
 
 
+def united(charged: DataFrame) -> DataFrame:
+    """Return the results of all shards of ``charged``."""
+    return charged.where("vehicles > 0")
+
+
 def trucks_first(rows: pa.Table) -> pa.ChunkedArray:
     """Return how much each passage matters: trucks pay most."""
     return pc.greater(rows["axles"], 2)

@@ -12,10 +12,11 @@ import pytest
 from anabranch.pipeline.file import load
 from anabranch.protocol.stage.utility import Curve, Qos
 from experiments.overload import virtual
-from experiments.overload.demo import MAX_DELAY_MS, report
-from experiments.overload.deployments import SHED, one_stage, two_stages
-from experiments.overload.report import virtual_plots, virtual_tables
-from experiments.overload.rush import Outcome, Shown, Truth, judge
+from experiments.overload.__main__ import COURSE
+from experiments.overload.demo import report
+from experiments.overload.deployments import SHED, one_stage, scaled_stage, two_stages
+from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
+from experiments.overload.rush import MAX_DELAY_MS, Outcome, Shown, Truth, judge
 from harness.load_bench import WAITS
 
 QOS = Qos(Curve(((0, 1_000), (5_000, 1_000), (10_000, 0))), Curve(((0, 1_000), (1_000, 0)), True))
@@ -130,3 +131,18 @@ def test_the_pipelines_are_valid(tmp_path: Path, shed: str) -> None:
     stage = load(one_stage(tmp_path / "one", shed)).stages["tolls"]
     assert stage.shed.kind == shed
     assert list(load(two_stages(tmp_path / "two")).stages) == ["tolls", "counts"]
+    scaled = load(scaled_stage(tmp_path / "scaled"))
+    assert scaled.halves("charged") == ["charged.0", "charged.1"]
+    assert scaled.max_delay_ms == MAX_DELAY_MS
+
+
+def test_the_page_says_until_when_rows_were_left_out_beside_a_split() -> None:
+    found = replace(rush(), split_s=2.6)
+    assert found.shed_until_s == 3.0, "the window that ends at 6 000 ms"
+    assert replace(found, shares=((-1.0, 700), (1.0, 0))).shed_until_s == 0
+    blocks = tables({"rows": [rush()], "scaled": [found]}, COURSE, "today")
+    assert blocks["one"].count("| rows |") == 1
+    assert "| rows | 0.8 s | 2.0 s | 4.8 s | 50 % |" in blocks["one"]
+    assert "| 3 s | 3 s | 0 of 16 |" in blocks["scaled"]
+    assert "never" in tables({"scaled": [rush()]}, COURSE, "today")["scaled"]
+    assert "scaled" not in plots({"rows": [rush()], "scaled": [found]})["overload-measured"]
