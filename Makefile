@@ -228,8 +228,8 @@ bench-backtracking: install ## recovery by ASK beside acknowledgements and nothi
 	$(BIN)/python -m experiments.backtracking --pace-ms 20 $(ARGS)
 
 .PHONY: bench-ha
-bench-ha: classes ## what each mode of `ha` costs and how long it takes until results come again, to experiments/HA.md
-	$(BIN)/python -m experiments.ha $(ARGS)
+bench-ha: classes ## what each mode of `ha` costs and how long it takes until results come again, to docs/experiments/high_availability.md (twenty minutes, on an idle machine; ARGS="--virtual" for the rules alone, "--mode amnesia")
+	@PYTHONPATH=tests:services $(BIN)/python -m experiments.ha $(ARGS)
 
 .PHONY: bench-batch
 bench-batch: classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)

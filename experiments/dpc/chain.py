@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from experiments.dpc.plan import Session
 
-WIDTH_MS: Final = 100
-"""Width of a bucket, in ms: 100 in the published runs."""
 SOURCES: Final = ("a", "b", "c")
 WITHHELD: Final = "c"
 _LOG_END: Final = 3_000
@@ -73,7 +71,7 @@ def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
     (folder / f"{module}.py").write_text("".join([_FUNCTIONS, *passed]))
     lines = [
         f"pipeline: {name}",
-        f"bucket: {WIDTH_MS}ms",
+        f"bucket: {session.width_ms}ms",
         f"max_delay: {session.max_delay_ms}ms",
         "partitions: 2",
         "sources:",

@@ -14,6 +14,8 @@ Function = Literal["merged", "windowed"]
 
 _POLICIES: Final[tuple[Policy, ...]] = ("process", "delay")
 
+WIDTH_MS: Final = 100
+"""Width of a bucket, in ms: 100 in the published runs."""
 RATE: Final = 175
 """Tuples/s of each of three sources, as in the published chains."""
 
@@ -43,6 +45,8 @@ class Session:
     function: Function = "merged"
     load: float = 0.0
     """Part of the stage's capacity, which is measured first; 0: ``RATE``."""
+    width_ms: int = WIDTH_MS
+    """Width of a bucket. Only sessions in virtual time have another one than WIDTH_MS."""
 
 
 CHAIN_DELAY_MS: Final = 4_000

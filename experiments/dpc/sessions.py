@@ -16,7 +16,6 @@ from anabranch.protocol.errors import AnabranchError
 from benchmarks.processes import machine_cpu_s, tree
 from experiments.dpc.chain import (
     SOURCES,
-    WIDTH_MS,
     WITHHELD,
     ReplicaProcess,
     create_topics,
@@ -32,7 +31,7 @@ from experiments.dpc.figures import (
     failure_figures,
     in_words,
 )
-from experiments.dpc.plan import RATE, Session
+from experiments.dpc.plan import RATE, WIDTH_MS, Session
 from experiments.dpc.results import SessionResult
 from experiments.dpc.sources import LiveSource, Schedule, Source, Withhold, window_of
 from experiments.dpc.watch import Sum, Watch, WatchThread, check_answer

@@ -8,6 +8,7 @@ measured on real stages; the two queries of a replica share its cores; heartbeat
 
 from __future__ import annotations
 
+import random
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -36,7 +37,6 @@ from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from experiments.dpc.chain import (
     SOURCES,
-    WIDTH_MS,
     WITHHELD,
     create_topics,
     stage_names,
@@ -74,6 +74,12 @@ class Costs:
     ``is_shared``, cores of all nodes together.
     """
     is_shared: bool = False
+    pace_ms: int = 0
+    """Shortest time between the starts of two batches of a query."""
+    later_pace: float = 1.0
+    """Part of ``pace_ms`` that holds for stages which read a stage."""
+    spread: tuple[float, ...] = (1.0,)
+    """Factors by which single batches take longer, or less long, each as often as the others."""
 
     @property
     def capacity(self) -> float:
@@ -200,13 +206,19 @@ class _Replica:
             StageRules(
                 PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
                 self.availability,
-                BatchRules(WIDTH_MS),
+                BatchRules(world.session.width_ms, pace_ms=self._pace_ms()),
             ),
             HostProcess(clock, may_wait=False),
             _Upstream(world),
         )
         self._attempts = 0
+        self._spread = random.Random(seed)
         self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
+
+    def _pace_ms(self) -> int:
+        costs = self._world.costs
+        is_first = self.stage == stage_names(1)[0]
+        return costs.pace_ms if is_first else round(costs.pace_ms * costs.later_pace)
 
     def running(self) -> list[_Query]:
         """Return the queries that occupy a core now."""
@@ -251,12 +263,15 @@ class _Replica:
                 return
             found.append(answer)
         query.offsets = found
-        query.work_ms = self._world.costs.batch_ms + self._world.costs.rows_ms * rows_of(found)
+        costs = self._world.costs
+        query.work_ms = costs.batch_ms + costs.rows_ms * rows_of(found)
+        query.work_ms *= self._spread.choice(costs.spread)
 
     def _end_batch(self, name: str, query: _Query) -> None:
         offsets, query.offsets = query.offsets or [], None
         directory, before = self._disk.directories[name], position_of(self._before(name)[0])
-        start = self.runner.begin(name, offsets, position_of(offsets[0]).bucket * WIDTH_MS, before)
+        watermark_ms = position_of(offsets[0]).bucket * self._world.session.width_ms
+        start = self.runner.begin(name, offsets, watermark_ms, before)
         parts, windows = self._run(offsets, directory.windows, start.after.bucket)
         batch = directory.committed + 1
         self.runner.finish(name, batch, parts)
@@ -381,7 +396,7 @@ class VirtualSession:
         if session.load:
             self.result.capacity = int(costs.capacity)
             rate = int(session.load * costs.capacity / len(SOURCES))
-        rows = max(1, rate * WIDTH_MS // 1000)
+        rows = max(1, rate * session.width_ms // 1000)
         self._sources = {
             name: _Source(self.log, self.pipeline, name, self.clock, rows, withhold)
             for name in SOURCES
@@ -396,7 +411,7 @@ class VirtualSession:
             for s in stage_names(session.nodes)
         ]
         self._begin_ms = self.clock.monotonic_ms()
-        self.result.rate = rows * 10 * len(SOURCES)
+        self.result.rate = rows * 1000 * len(SOURCES) // session.width_ms
         self.result.waits_ms = [
             waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()
         ]
@@ -424,6 +439,15 @@ class VirtualSession:
         self._refresh()
         result.seconds = self.clock.monotonic_ms() / 1000
         return result
+
+    def calm(self, ms: int) -> None:
+        """Run it for ``ms`` without a failure, and judge its results."""
+        self._catch_up(ms)
+        self._refresh()
+        self.result.measure_normal(ms)
+        self.result.compared, self.result.wrong = check_answer(
+            self._watches[-1], [s.sums for s in self._sources.values()], self._windows()
+        )
 
     def _windows(self) -> Windows | None:
         return (
@@ -478,12 +502,13 @@ class VirtualSession:
         for watch in self._watches:
             upto = watch.trace.events[-1].closed if watch.trace.events else 0
             watch.trace.due_ms = {
-                b: self._begin_ms + b * WIDTH_MS for b in range(1, max(upto, self._due()) + 1)
+                b: self._begin_ms + b * self.session.width_ms
+                for b in range(1, max(upto, self._due()) + 1)
             }
         self.result.traces = [watch.trace for watch in self._watches]
 
     def _due(self) -> int:
-        return (self.clock.monotonic_ms() - self._begin_ms) // WIDTH_MS
+        return (self.clock.monotonic_ms() - self._begin_ms) // self.session.width_ms
 
     def _pass(self, ms: int) -> None:
         end = self.clock.monotonic_ms() + ms

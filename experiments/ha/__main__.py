@@ -1,11 +1,12 @@
 """Measurement of the cost of each mode of ``ha`` and of the time until results resume: ``python -m
-experiments.ha``, to experiments/HA.md.
+experiments.ha``, to docs/experiments/high_availability.md.
 
-One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
-process, the one that runs the query, is killed (SIGKILL); what ends is, as ``anabranch up`` does,
-started again half a second later. After another while, and where a process stands by once it has a
-copy again, the one that runs it then is killed and its state directory deleted. The stable stream
-is compared with the answer.
+First in virtual time, against interval, window and rate (``experiments.ha.sweep``). Then real runs
+of one setting: one stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker.
+After a while one process, the one that runs the query, is killed (SIGKILL); what ends is, as
+``anabranch up`` does, started again half a second later. After another while, and where a process
+stands by once it has a copy again, the one that runs it then is killed and its state directory
+deleted. The stable stream is compared with the answer.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local.embedded_kafka import EmbeddedKafka
-from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.standby import PRIMARY_SILENT_MS
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.boundary_reader import BoundaryReader
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.processes import exit_on_signals, memory_mib, tree
 from experiments.dpc.chain import ReplicaProcess, create_topics
 from experiments.dpc.sources import Schedule, Source, window_of
+from experiments.ha.stage import write_stage
+from experiments.ha.sweep import Sweep, blocks_and_plots
+from experiments.pages import table, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
 
+PAGE: Final = Path(__file__).parents[2] / "docs/experiments/high_availability.md"
 WIDTH_MS: Final = 250
 WINDOW_BUCKETS: Final = 8
 RATE: Final = 4_000
@@ -59,20 +62,6 @@ MODES: Final = {
     "upstream_backup": "ha: upstream_backup\n    state_horizon: 2s",
     "amnesia": "ha: amnesia\n    state_horizon: 2s",
 }
-_RECORD: Final = """
-{"type": "record", "name": "reading", "fields": [
-  {"name": "key", "type": "long"},
-  {"name": "value", "type": "long"},
-  {"name": "time", "type": "long"}]}
-"""
-_FUNCTIONS: Final = """
-from pyspark.sql import functions as F
-
-def windowed(a):
-    groups = a.groupBy(F.window("event_time", "2 seconds"), "key")
-    counts = groups.agg(F.sum("value").alias("value"), F.count("value").alias("time"))
-    return counts.select("key", "value", "time", F.col("window.end").alias("event_time"))
-"""
 
 
 @dataclass(slots=True)
@@ -102,6 +91,8 @@ class Row:
     """Windows without results."""
     given_up: int
     """Number of these windows that the log says are given up."""
+    date: str
+    commit: str
 
 
 @dataclass(slots=True)
@@ -134,7 +125,13 @@ class Session:
     def __init__(self, kafka: str, mode: str, folder: Path) -> None:
         self.mode, self.state = mode, folder / "state"
         name = f"ha{len(mode)}{int(time.time()) % 100_000}"
-        self.pipeline = write_stage(folder, name, MODES[mode])
+        self.pipeline = write_stage(
+            folder,
+            name,
+            MODES[mode],
+            width_ms=WIDTH_MS,
+            window_s=WINDOW_BUCKETS * WIDTH_MS // 1_000,
+        )
         self._kafka, self._log = kafka, KafkaEventLog(kafka)
         create_topics(self._log, self.pipeline)
         self.ids = self.pipeline.stages["s"].process_ids()
@@ -190,6 +187,8 @@ class Session:
                 kill_cpu_s,
                 self._failovers(),
                 *self._judge(),
+                time.strftime("%Y-%m-%d", time.gmtime()),
+                commit(),
             )
         finally:
             self._stopping.set()
@@ -322,70 +321,40 @@ class Session:
         return self._watch.rows / max(rows, 1) - 1, wrong, lost, given_up
 
 
-def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
-    """Write a pipeline of one stage ``s``. ``keys``: further keys of the stage in the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "reading.avsc").write_text(_RECORD)
-    (folder / f"functions_{name}.py").write_text(_FUNCTIONS)
-    path = folder / f"{name}.yaml"
-    path.write_text(
-        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics:"
-        f" [{name}.in]\n    record: reading.avsc\n    event_time: {{field: time, unit:"
-        " ms}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform:"
-        f" functions_{name}:windowed\n    {keys}\noutputs:\n  out:\n    stage: s\n    corrected:"
-        f" {{topic: {name}.out}}\n"
-    )
-    return load(path)
-
-
 def report(rows: Sequence[Row]) -> str:
-    """Return the table, with the means of each mode's runs."""
-    lines = [
-        "# High availability: cost and recovery, measured",
-        "",
-        (
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m experiments.ha`, {machine()},"
-            " shared with broker and feed."
-        ),
-        (
-            f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms,"
-            " one partition pair, no index, nothing trimmed."
-        ),
-        (
-            f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure."
-            " Recovery: from the kill of the process that runs the query to"
-        ),
-        (
-            "the first stable bucket that was not due at the kill; the killed process is started"
-            f" again after {RESTART_S} s. Means of the runs."
-        ),
-        (
-            "Rows made again: rows that were written beyond one per result, those of peers"
-            " included. Wrong: windows that a reader gets otherwise than"
-        ),
-        (
-            "they must be, or twice. Lost: windows without results; said: those of them that the"
-            " log says are given up."
-        ),
-        "",
-        (
-            "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | CPU s until"
-            " then | after loss of the disk | rows made again | wrong | lost | said |"
-        ),
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    """Return the table of the real runs, with the means of each mode's runs."""
+    lines = []
     for mode in MODES:
         mine = [row for row in rows if row.mode == mode]
         if mine:
             lines.append(
-                f"| {mode} | {len(mine)} | {mean(r.cpu_s_per_million for r in mine):.0f} |"
-                f" {mean(r.pss_mib for r in mine):.0f} | {mean(r.kill_s for r in mine):.1f} s |"
-                f" {mean(r.kill_cpu_s for r in mine):.1f} |"
-                f" {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} |"
-                f" {sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} |"
-                f" {sum(r.given_up for r in mine)} |"
+                [
+                    mode,
+                    str(len(mine)),
+                    f"{mean(r.cpu_s_per_million for r in mine):.0f}",
+                    f"{mean(r.pss_mib for r in mine):.0f}",
+                    f"{mean(r.kill_s for r in mine):.1f} s",
+                    f"{mean(r.kill_cpu_s for r in mine):.1f}",
+                    f"{mean(r.disk_s for r in mine):.1f} s",
+                    f"{mean(r.again for r in mine):.0%}",
+                    str(sum(r.wrong for r in mine)),
+                    str(sum(r.lost for r in mine)),
+                    str(sum(r.given_up for r in mine)),
+                    mine[-1].date,
+                    f"`{mine[-1].commit}`",
+                ]
             )
-    return "\n".join([*lines, "", *_phases(rows)])
+    head = ["`ha`", "runs", "CPU s per million records", "MiB", "results after SIGKILL"]
+    head += ["CPU s until then", "after loss of the disk", "rows made again", "wrong", "lost"]
+    return "\n".join(
+        [
+            table([*head, "said", "date", "commit"], lines),
+            "",
+            f"Measured on {machine()}.",
+            "",
+            *_phases(rows),
+        ]
+    ).rstrip()
 
 
 def _phases(rows: Sequence[Row]) -> list[str]:
@@ -406,12 +375,13 @@ def _phases(rows: Sequence[Row]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the modes that are asked for, add them to the results of earlier calls, write the
-    report.
+    """Run the sweep, then the modes that are asked for; add them to the results of earlier calls,
+    and write the page.
     """
     parser = argparse.ArgumentParser(prog="python -m experiments.ha", description=__doc__)
+    parser.add_argument("--virtual", action="store_true", help="only the figures in virtual time")
     parser.add_argument(
-        "--mode", action="append", choices=MODES, help="only this one; may be given several times"
+        "--mode", action="append", choices=MODES, help="only this real run; may be given repeatedly"
     )
     parser.add_argument(
         "--results",
@@ -419,9 +389,13 @@ def main(arguments: Sequence[str]) -> int:
         default=Path(tempfile.gettempdir()) / "anabranch-ha.json",
         help="rows of all calls",
     )
-    parser.add_argument("--report", type=Path, default=Path(__file__).with_name("HA.md"))
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write the figures to")
     given = parser.parse_args(arguments)
     exit_on_signals()
+    if given.virtual or not given.mode:
+        write_page(given.page, *blocks_and_plots(Sweep()))
+    if given.virtual:
+        return 0
     rows = (
         [Row(**fields) for fields in json.loads(given.results.read_text())]
         if given.results.exists()
@@ -436,7 +410,7 @@ def main(arguments: Sequence[str]) -> int:
                 kafka.stop(3.0)
         print(rows[-1])
         given.results.write_text(json.dumps([asdict(row) for row in rows]))
-        given.report.write_text(report(rows))
+        write_page(given.page, {"measured": report(rows)}, {})
     return 0
 
 
