@@ -248,12 +248,6 @@ def taken_without_harm(entry: LogEntry) -> None:
 
 
 @EXAMPLES
-@given(st.binary(max_size=60))
-def test_any_bytes_are_rejected_in_one_way(value: bytes) -> None:
-    harmless(value)
-
-
-@EXAMPLES
 @given(st.sampled_from(sorted(catalog().by_fingerprint)), st.binary(max_size=80))
 def test_any_bytes_behind_a_known_fingerprint_are_rejected_in_one_way(
     fingerprint: bytes, body: bytes
