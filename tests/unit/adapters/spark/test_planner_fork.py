@@ -21,6 +21,7 @@ from pyspark.serializers import (
 from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_FUNC_ID
 from pyspark.sql.types import StructType
 
+from anabranch.adapters.spark import planner_fork
 from anabranch.adapters.spark.planner_fork import PLANNER, STATE_COLUMNS, PlannerFork
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.spark.source_options import SourceOptions
@@ -209,3 +210,22 @@ def test_it_ends_with_whoever_started_it(scratch: Scratch) -> None:
     )
     pid = int(started.stdout)
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), 60, "it ends")
+
+
+def test_a_server_that_ends_before_it_forks_is_done_without(tmp_path: Path) -> None:
+    """The query that waits would fail for a process that never ran."""
+    path = str(tmp_path / "s")
+    launch = Path(planner_fork.__file__).with_name("launch.py")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+        command = [sys.executable, "-SE", str(launch), path, "-m", "this"]
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+        with connection:
+            left = int.from_bytes(connection.recv(4))
+            while left:
+                left -= len(connection.recv(left))
+        printed, _ = started.communicate(timeout=60)
+    assert "Beautiful is better than ugly." in printed

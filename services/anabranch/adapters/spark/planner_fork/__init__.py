@@ -10,7 +10,8 @@ The request carries module, environment and standard output of the started proce
 fork that continues as Spark's own module, so Spark talks to it as if it had started it itself.
 ``launch`` ends with the fork.
 
-If no process answers at the socket, the module is started as Spark would have done.
+If no process answers at the socket, or the server ends before it forks, the module is started as
+Spark would have done.
 
 The fork server ends with the process that started it, also after a crash: its standard input ends
 then.

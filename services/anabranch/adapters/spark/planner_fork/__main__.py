@@ -71,6 +71,7 @@ def _serve(listener: socket.socket) -> tuple[socket.socket, str] | None:
             if request is not None and not os.fork():
                 module, environment = request
                 _become(environment, outputs)
+                connection.sendall(b"+")  # the requester need not run the module itself
                 return connection, module
             for output in outputs:
                 os.close(output)

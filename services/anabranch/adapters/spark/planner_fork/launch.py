@@ -23,7 +23,10 @@ def main() -> None:
             size = len(request).to_bytes(4)
             socket.send_fds(connection, [size], [1, 2])
             connection.sendall(request)
+            is_forked = bool(connection.recv(1))
         except OSError:
+            is_forked = False
+        if not is_forked:  # nobody listens, or the server has ended before it forked
             os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - what Spark started
         connection.recv(1)
 
