@@ -261,6 +261,13 @@ class Columns:
                 )
 
     @property
+    def stored_as(self) -> str:
+        """Form of the state in Spark's store where it differs from the state's own columns: a
+        checkpoint of another form is of another function.
+        """
+        return "binary in base64" if any(map(_is_binary, self.state)) else ""
+
+    @property
     def arrow(self) -> pa.Schema:
         """Arrow's types of ``rows``."""
         return to_arrow_schema(self.rows, timezone="UTC")

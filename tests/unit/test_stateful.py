@@ -15,6 +15,7 @@ from datetime import time as clock_time
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch import stateful
+from anabranch.adapters.spark.python_functions import describe
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -439,3 +441,20 @@ def test_two_columns_of_one_name_are_rejected() -> None:
 def test_a_processor_that_was_not_given_to_transform_says_so() -> None:
     with pytest.raises(LocalProtocolError, match=r"anabranch\.stateful\.transform"):
         Recorder().init(Handle())
+
+
+def test_state_that_was_stored_otherwise_is_of_another_function() -> None:
+    """Binary values were once stored as they are: Spark's store would refuse them as text, with an
+    error that names no way on, or take them for it.
+    """
+
+    def described(kind: DataType, stored_as: str | None = None) -> str:
+        processor = Forgets()
+        processor.columns = stateful.Columns(COLUMNS, (), StructType([StructField("s", kind)]))
+        if stored_as is not None:
+            processor.columns = SimpleNamespace(stored_as=stored_as)  # type: ignore[assignment]
+        return describe(MethodType(print, SimpleNamespace(_stateful_processor=processor)))
+
+    assert described(LongType()) == described(LongType(), "")
+    assert described(BinaryType()) != described(BinaryType(), "")
+    assert described(BinaryType()) == described(BinaryType(), "binary in base64")

@@ -61,7 +61,9 @@ def _processor_facts(processor: object) -> list[object]:
             for each in kind.__mro__
             if not each.__module__.startswith(_NOT_THE_USERS)
         ]
-    return [kind.__name__, *code, _plain(vars(processor))]
+    columns = getattr(processor, "columns", None)
+    stored = [("stored as", columns.stored_as)] if columns is not None and columns.stored_as else []
+    return [kind.__name__, *code, _plain(vars(processor)), *stored]
 
 
 def _function_facts(function: Callable[..., Any]) -> list[object]:
