@@ -54,6 +54,10 @@ _REACH_EVERY_MS: Final = 500
 """Interval, in ms, at which a moving replica checks which checkpoints are within its reach."""
 MOVED_FETCH_EVERY_MS: Final = 1_000
 """Interval, in ms, at which a moving replica copies what is new in the store."""
+UNCOPIED_MS: Final = 60_000
+"""Time, in ms, for which a standby is behind the primary and copies nothing until it says so: all
+input since its checkpoint is kept, and a failover runs it again.
+"""
 
 
 class Standby:
@@ -128,6 +132,9 @@ class Standby:
         self._next_copy_ms = self._next_reach_ms = 0
         self._reach = Reach(0)
         self._not_fetched = ""
+        self._is_uncopied = False
+        """Whether it is behind the primary, and has copied nothing for UNCOPIED_MS."""
+        self._copied_bucket, self._behind_since_ms = 0, clock.monotonic_ms()
         self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
         # A moving replica's directory belongs to the process that still runs: repair nothing.
@@ -156,17 +163,18 @@ class Standby:
 
     @property
     def waiting_for(self) -> str | None:
-        """Condition, for people, under which a moving replica becomes the primary; None for a
-        standby of a passive stage, which waits for its primary to fall silent.
+        """Condition, for people, under which a moving replica becomes the primary. None for a
+        standby of a passive stage, which waits for its primary to fall silent; but if it has no
+        checkpoint within reach, it waits for one.
         """
-        if not self._is_moved:
+        if not self._is_moved and not self._is_uncopied:
             return None
         what = f"a checkpoint of {self._stage}.{self._writer} that is up to date"
         if not self._disk.has_store:
+            else_end = ", or the replica's end on the other node" if self._is_moved else ""
             return (
-                f"{what}, in this node's state directory, or the replica's end on the other node;"
-                " nodes without a directory in common need a store of checkpoints"
-                " (--checkpoint-store)"
+                f"{what}, in this node's state directory{else_end}; nodes without a directory in"
+                " common need a store of checkpoints (--checkpoint-store)"
             )
         if self._not_fetched:
             return f"{what}, from the store of checkpoints: {self._not_fetched}"
@@ -202,6 +210,9 @@ class Standby:
         self._read_logs()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._send_heartbeat(STANDING_BY, closed, self.bucket)
+        if self.bucket != self._copied_bucket or self.bucket >= closed:
+            self._copied_bucket, self._behind_since_ms = self.bucket, now_ms
+        self._is_uncopied = now_ms - self._behind_since_ms >= UNCOPIED_MS
         self.begin_copy()
         if self._is_moved and now_ms >= self._next_reach_ms:
             self._next_reach_ms = now_ms + _REACH_EVERY_MS

@@ -20,7 +20,12 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Output, Sink
 from anabranch.ports import EventLog, Reach
-from anabranch.processing.standby import MOVED_FETCH_EVERY_MS, STANDBY_COPY_EVERY_MS, Standby
+from anabranch.processing.standby import (
+    MOVED_FETCH_EVERY_MS,
+    STANDBY_COPY_EVERY_MS,
+    UNCOPIED_MS,
+    Standby,
+)
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS, PASSIVE_BEAT_MS
@@ -315,6 +320,35 @@ def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None
     assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
     assert (own[-1].state, own[-1].checkpoint_bucket) == ("primary", 66)
     assert 30 in [beat.checkpoint_bucket for beat in own]
+
+
+def test_one_that_has_no_checkpoint_within_reach_says_so(world: World) -> None:
+    """It keeps all input, for good: a person must learn of it."""
+    writer, beats = (
+        world.writer(),
+        HeartbeatSender(
+            world.log, "p.control.processing.s.0", world.clock, every_ms=PASSIVE_BEAT_MS
+        ),
+    )
+    epoch, made = writer.start(), world.standby()
+    writer.append(BoundaryRecord("0", epoch, BatchId("l", 0), None, 30))
+
+    def passes(ms: int) -> None:
+        for _ in range(0, ms, 500):
+            beats.send(Heartbeat("processing", "s", "0", epoch, "running", 30, 0))
+            assert not made.round()
+            world.clock.advance(500)
+
+    passes(UNCOPIED_MS // 2)
+    assert made.waiting_for is None
+    passes(UNCOPIED_MS // 2 + 1_000)
+    assert "need a store of checkpoints" in str(made.waiting_for)
+    world.run(Timeline.fresh(epoch), 3)
+    passes(STANDBY_COPY_EVERY_MS)
+    wait_until(lambda: made.bucket == 30, 20, "a copy")
+    passes(500)
+    passes(2 * UNCOPIED_MS)
+    assert made.waiting_for is None, "the primary closes nothing"
 
 
 def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
