@@ -21,32 +21,56 @@ _ALONE: Final[Lock] = nullcontext()
 
 
 class GoneBlocks:
-    """Finder of one stream's deleted blocks. Asks for the first offset of each partition once."""
+    """Finder of one stream's blocks that were deleted, or lost with a broker's disk: an offset
+    below the first one of its partition, or beyond the end. Asks for these of each partition once,
+    and again when a part of blocks that were written since may be beyond the end.
+    """
 
     def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
-        """Keep the arguments. ``reader`` is asked for first offsets; ``topic_of`` maps a writer to
-        its block topic.
+        """Keep the arguments. ``reader`` is asked for offsets; ``topic_of`` maps a writer to its
+        block topic.
         """
         self._reader, self._topic_of = reader, topic_of
-        self._begins: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        """First offset and end of each partition."""
+        self._asked_for: dict[TopicPartition, int] = {}
+        """Highest offset that was in the log when a partition was asked last. Blocks are in the log
+        before a record names them, so none up to here that is beyond the end is still to come.
+        """
 
     def is_gone(self, writer: str, parts: Iterable[Part]) -> bool:
-        """Return whether any block of ``parts`` is deleted.
+        """Return whether any block of ``parts`` is deleted or lost.
 
         Raises:
             Unavailable: the log does not answer.
         """
-        for part in parts:
-            at = TopicPartition(self._topic_of(writer), part.partition)
-            if at not in self._begins:
-                self._begins[at] = self._reader.offsets(at)[0]
-            if part.offset_first < self._begins[at]:
-                return True
-        return False
+        return any(
+            part.offset_first < first or part.offset_next > end
+            for part in parts
+            for first, end in [self._ends_of(writer, part)]
+        )
+
+    def is_deleted(self, writer: str, parts: Iterable[Part]) -> bool:
+        """Return whether any block of ``parts`` is deleted: all readers had passed it, and a new
+        one leaves it out. What is lost was not passed, so readers ask for it.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        return any(part.offset_first < self._ends_of(writer, part)[0] for part in parts)
+
+    def _ends_of(self, writer: str, part: Part) -> tuple[int, int]:
+        """Return the first offset and the end of the partition of ``part``."""
+        at = TopicPartition(self._topic_of(writer), part.partition)
+        known = self._ends.get(at)
+        if known is None or part.offset_next > max(known[1], self._asked_for[at]):
+            known = self._ends[at] = self._reader.offsets(at)
+            self._asked_for[at] = part.offset_next
+        return known
 
     def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
-        """Return those of ``buckets``, in the form of ``LogState.stable``, that have deleted
-        blocks; at most the first ASK_BUCKETS_MAX.
+        """Return those of ``buckets``, in the form of ``LogState.stable``, of which blocks are
+        gone; at most the first ASK_BUCKETS_MAX.
         """
         found: list[int] = []
         for bucket, writer, parts in buckets:
@@ -69,7 +93,7 @@ def last_gone(
     there is none. A new reader begins after it.
 
     Args:
-        reader: Reader of the log, asked for first offsets.
+        reader: Reader of the log, asked for offsets.
         topic_of: Function from a writer to its block topic.
         log_state: State of the stream, read to its end.
         by_any: Whether a bucket may be read from any writer with an equal result.
@@ -85,11 +109,11 @@ def last_gone(
             log_state.stable(log_state.forgotten + 1, log_state.upto),
         )
     for bucket, writer, parts in reversed(stable):
-        if not gone_blocks.is_gone(writer, parts):
+        if not gone_blocks.is_deleted(writer, parts):
             continue
         with lock:
             alike = log_state.alike(bucket, writer, parts) if by_any else []
-        if all(gone_blocks.is_gone(other, own) for other, own in alike):
+        if all(gone_blocks.is_deleted(other, own) for other, own in alike):
             return bucket
     return forgotten
 
@@ -116,7 +140,7 @@ def gone_range(
     lock: Lock = _ALONE,
 ) -> tuple[int, int] | None:
     """Return the first and last of the at most ASK_BUCKETS_MAX first stable buckets after ``after``
-    with deleted blocks; None if there is none.
+    of which blocks are gone; None if there is none.
 
     Arguments are as in ``last_gone``; ``after`` is the last bucket that was read already.
     """

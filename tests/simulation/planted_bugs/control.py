@@ -232,7 +232,7 @@ CONTROL: Final = (
     Mutant(
         "open_parts_go_with_closed_ones",
         "protocol.control.trimming:TrimOffsets.below",
-        "min(passed, needed)",
+        "min([passed, *(span.first for _, span in self._spans.get(place) or ())])",
         "passed",
         "TO1",
         by=("ends", "alarms", "progress"),

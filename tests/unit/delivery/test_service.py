@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -484,8 +485,8 @@ def test_rows_of_another_bucket_are_waited_for(world: World) -> None:
     world.check()
 
 
-def test_blocks_that_are_not_as_they_should_be_are_waited_for(world: World) -> None:
-    """They are not deleted: asking would bring nothing."""
+def test_blocks_that_were_lost_with_a_disk_are_asked_for_by_a_new_output_too(world: World) -> None:
+    """Nobody had passed them, unlike what was deleted: they are not left out."""
     world.feed(2, {1: 6})
     blocks = world.log.partition(TopicPartition("p.totals.blocks.0", 0))
     kept = list(blocks._records)
@@ -493,7 +494,23 @@ def test_blocks_that_are_not_as_they_should_be_are_waited_for(world: World) -> N
     service = world.service()
     service.step()
     assert service.status.state == "waiting"
-    assert "p.totals.blocks.0" in (service.status.waiting_for or "")
+    assert "requested buckets 1..1 of totals" in (service.status.waiting_for or "")
+    blocks._records[:] = kept
+    world.clock.advance(10_000)
+    drain(service, 2)
+    world.check()
+
+
+def test_blocks_that_are_not_as_they_should_be_are_waited_for(world: World) -> None:
+    """They are not deleted: asking would bring nothing."""
+    world.feed(2, {1: 6})
+    blocks = world.log.partition(TopicPartition("p.totals.blocks.0", 0))
+    kept = list(blocks._records)
+    blocks._records[:] = [replace(record, headers=()) for record in kept]
+    service = world.service()
+    service.step()
+    assert service.status.state == "waiting"
+    assert "found 0 blocks" in (service.status.waiting_for or "")
     blocks._records[:] = kept
     world.clock.advance(10_000)
     drain(service, 2)

@@ -60,6 +60,13 @@ class Asking(World):
         places = [TopicPartition(topic, each) for each in range(self.pipeline.partitions)]
         admin.delete_before({at: reader.offsets(at)[1] for at in places})
 
+    def lose_blocks(self) -> None:
+        """Lose them with the only disk that had them: the topic is empty."""
+        topic, admin = self.pipeline.topic_names.blocks("reports", "0"), self.log.admin()
+        settings = self.log.topics[topic][0]
+        admin.delete_topics([topic])
+        admin.create([settings])
+
     def ask(self, process: IngestionService, first: int, last: int) -> AskReply:
         """Return the last reply to a request."""
         self._number += 1
@@ -119,6 +126,20 @@ def test_deleted_blocks_are_made_again_from_the_input(
     world.produce(1, report(1_500, 8))
     world.run(process, lambda: world.view.closed() >= 14)
     assert {1, 2} <= set(world.view.cars()), "the source goes on"
+
+
+def test_blocks_that_were_lost_with_a_disk_are_made_again_from_the_input(
+    world: Asking, process: IngestionService
+) -> None:
+    """No first offset shows it: the partitions begin at 0, as before."""
+    world.read_input(process)
+    whole = {bucket: table.sort_by("car") for bucket, table in world.view.stable().items()}
+    world.lose_blocks()
+    reply = world.ask(process, 1, 9)
+    assert (reply.outcome, reply.reason) == (AskOutcome.RECOMPUTED, "")
+    view = StreamView(world.log, world.pipeline, world.clock)
+    assert {bucket: table.sort_by("car") for bucket, table in view.stable().items()} == whole
+    view.close()
 
 
 def test_a_new_process_makes_blocks_of_an_earlier_one_again(world: Asking) -> None:

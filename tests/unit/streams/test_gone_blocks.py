@@ -11,7 +11,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.streams import gone_blocks
-from anabranch.streams.gone_blocks import gone_range, last_gone
+from anabranch.streams.gone_blocks import GoneBlocks, gone_range, last_gone
 
 PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
 
@@ -51,6 +51,44 @@ def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPa
     assert gone(0, of) is None, "the log describes it no more"
 
 
+def test_what_was_lost_with_the_disk_of_a_broker_is_gone(log: LocalEventLog) -> None:
+    """The partition is there again, and begins anew at 0."""
+    reader, of = log.reader(), log_state()
+    log.admin().delete_topics(["s.0"])
+    log.admin().create([TopicSettings("s.0", 2)])
+    assert gone_range(reader, lambda writer: f"s.{writer}", of, 0) == (1, 5)
+    writer = log.writer()
+    for n in range(4):
+        writer.send(PLACES[n % 2], b"%d" % n)
+    writer.flush()
+    assert gone_range(reader, lambda writer: f"s.{writer}", of, 0) == (3, 5)
+    assert last_gone(reader, lambda writer: f"s.{writer}", of) == 0, "nobody had passed it"
+
+
+def test_blocks_that_were_written_since_the_last_question_are_not_gone(
+    log: LocalEventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = log.reader()
+    asked, offsets = list[TopicPartition](), reader.offsets
+
+    def counted(at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
+        asked.append(at)
+        return offsets(at, wait_ms)
+
+    monkeypatch.setattr(reader, "offsets", counted)
+    blocks = GoneBlocks(reader, lambda writer: f"s.{writer}")
+    parts = [Part(b, 0, "t", 1, b - 1, b, 1, 0) for b in range(1, 10)]
+    assert [blocks.is_gone("0", [part]) for part in parts] == [False] * 5 + [True] * 4
+    before = len(asked)
+    assert [blocks.is_gone("0", [part]) for part in parts[5:]] == [True] * 4
+    assert len(asked) == before, "they are not asked for again"
+    writer = log.writer()
+    for _ in range(5):
+        writer.send(PLACES[0], b"more")
+    writer.flush()
+    assert not blocks.is_gone("0", [Part(10, 0, "t", 1, 9, 10, 1, 0)])
+
+
 def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
     """A new reader leaves out what no replica has, in any partition, and what no log describes."""
     reader = log.reader()
@@ -68,6 +106,10 @@ def test_what_another_writer_has_too_is_not_gone(
     log: LocalEventLog, digest: int, expected: int
 ) -> None:
     log.admin().create([TopicSettings("s.1", 2)])
+    blocks = log.writer()
+    for n in range(10):
+        blocks.send(TopicPartition("s.1", n % 2), b"%d" % n)
+    blocks.flush()
     log.admin().delete_before({PLACES[1]: 3})
     both = LogState("01")
     for offset, writer in enumerate("01"):

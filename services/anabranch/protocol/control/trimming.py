@@ -54,7 +54,8 @@ Invariants:
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
-    TO3 offsets never fall.
+    TO3 offsets never fall, unless a block topic begins anew at 0, since a broker has lost its disk:
+        then TO1 holds.
     TO4 memory is that of the parts of buckets above the trim point, summed up by bucket and
         partition.
 """
@@ -264,7 +265,6 @@ class TrimOffsets:
 
     def __init__(self) -> None:
         self._spans: dict[Place, BucketMap[_Span]] = {}
-        self._offsets: dict[Place, int] = {}
         self._passed: dict[Place, int] = {}
         """End of what stable records named of trimmed buckets."""
         self._bucket = 0
@@ -339,10 +339,11 @@ class TrimOffsets:
         for place, spans in self._spans.items():
             for _, span in spans.pop_upto(self._bucket):
                 self._passed[place] = max(self._passed.get(place, 0), span.stable_next)
-        for place, passed in self._passed.items():
-            needed = min((span.first for _, span in self._spans.get(place) or ()), default=passed)
-            self._offsets[place] = max(self._offsets.get(place, 0), min(passed, needed))
-        return {place: offset for place, offset in self._offsets.items() if offset}
+        found = {
+            place: min([passed, *(span.first for _, span in self._spans.get(place) or ())])
+            for place, passed in self._passed.items()
+        }
+        return {place: offset for place, offset in found.items() if offset}
 
 
 def _joined(spans: BucketMap[_Span]) -> BucketMap[_Span]:

@@ -286,12 +286,16 @@ def test_what_was_rejected_does_not_count() -> None:
     assert offsets.below(1) == {}
 
 
-def test_to3_offsets_never_fall() -> None:
+def test_to1_of_a_topic_that_begins_anew_nothing_is_deleted_that_is_needed() -> None:
+    """A broker without copies has lost its disk: the partition begins at 0 again."""
     offsets = TrimOffsets()
     offsets.seen(record(part(3, 0, 9)), YES)
     assert offsets.below(3) == {("0", 0): 9}
-    offsets.seen(record(part(5, 4, 6)), YES)  # of a writer that breaks the rules
-    assert offsets.below(2) == {("0", 0): 9}
+    offsets.seen(record(part(5, 0, 6)), YES)
+    assert offsets.below(4) == {}
+    offsets.seen(record(part(6, 6, 12)), YES)
+    assert offsets.below(5) == {("0", 0): 6}, "the end of an earlier life is no reason to delete"
+    assert offsets.below(6) == {("0", 0): 12}
 
 
 def cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> list[BoundaryRecord]:
