@@ -46,6 +46,8 @@ _CHECK_EVERY_MS: Final = 500
 """Interval between two checks whether the index was lost or replaced, in ms."""
 _RETRY_MS: Final = 1_000
 """Pause after a failure of the index, in ms."""
+_ALARMS_AGAIN_MS: Final = 5_000
+"""Pause after alarms could not be written, in ms. Each attempt opens a client and logs a line."""
 _FETCH_RECORDS: Final = 2_000
 """Maximum number of alarms per fetch at start."""
 _WRITES_PER_ROUND: Final = 500
@@ -70,6 +72,7 @@ class ConsistencyManager:
         self._audits: dict[str, StreamAudit] = {}
         self._alarms: LogWriter | None = None
         self._unsent: list[Alarm] = []
+        self._alarms_next_ms = 0
         self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
         self._scaling = scaling_of(context)
@@ -284,10 +287,10 @@ class ConsistencyManager:
             )
 
     def _write_alarms(self) -> None:
-        """Write the alarms that wait. After an unknown outcome they are written again: a duplicate
-        does no harm.
+        """Write the alarms that wait. After a failure they are written again, a while later: a
+        duplicate does no harm, and a topic that may not be written is refused each time.
         """
-        if not self._unsent:
+        if not self._unsent or self._context.clock.monotonic_ms() < self._alarms_next_ms:
             return
         if self._alarms is None:
             self._alarms = self._context.log.writer()
@@ -303,6 +306,7 @@ class ConsistencyManager:
             )
             self._alarms.close()
             self._alarms = None
+            self._alarms_next_ms = self._context.clock.monotonic_ms() + _ALARMS_AGAIN_MS
             return
         self._unsent.clear()
 

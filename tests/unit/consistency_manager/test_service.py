@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.index import LocalIndex
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager
-from anabranch.ports import TopicPartition
+from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Alarm, AskOutcome, AskReply, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -247,6 +247,31 @@ def test_results_that_are_too_large_raise_one_alarm(world: World) -> None:
     (alarm,) = world.alarms()
     assert (alarm.kind, alarm.stream, alarm.bucket) == ("result_rejected", "totals", -1)
     assert "p.out.rejected" in alarm.text
+
+
+def test_alarms_that_cannot_be_written_are_tried_again_now_and_then(world: World) -> None:
+    """A topic that may not be written is refused at once, twenty times a second."""
+    manager = world.manager()
+    for _ in range(10):
+        world.log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic="p.control.alarms")
+    opened, writer = list[object](), world.log.writer
+
+    def counted(*arguments: object) -> LogWriter:
+        opened.append(arguments)
+        return writer(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(world.log, "writer", counted)
+        world.delivery_says(3)
+        manager.step()
+        before = len(opened)
+        for _ in range(10):
+            manager.step()
+        assert len(opened) == before
+    for _ in range(20):
+        world.clock.advance(5_000)
+        manager.step()
+    assert [alarm.kind for alarm in world.alarms()] == ["result_rejected"]
 
 
 def test_rows_that_are_too_large_for_a_stream_raise_one_alarm(world: World) -> None:
