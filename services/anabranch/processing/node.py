@@ -213,6 +213,8 @@ class Node:
                 starting,
             )
             self._engine = starting.wait()
+            # Spark takes as long as IDLE_FOR_MS to start: the others' first batches come now.
+            self._had_replica_ms = context.clock.monotonic_ms()
             self._load = NodeLoad(pipeline, context.clock, self._engine.cores)
             if self._node in pipeline.reporting_nodes():
                 self._reports = NodeReports(

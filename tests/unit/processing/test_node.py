@@ -678,11 +678,17 @@ def test_a_node_without_a_replica_keeps_its_engine_warm(
 
     monkeypatch.setattr(node_module, "rehearsed", lambda *_: ["s"])
     monkeypatch.setattr(node_module, "IdleNode", IdleWork)
-    old, new = world.node(OLD), world.node(NEW)
+
+    def started() -> Idle:
+        world.clock.advance(2 * IDLE_FOR_MS)
+        return ENGINE
+
+    slow = Machinery(lambda *_: StartingEngine(started), replica_disks)
+    old, new = world.node(OLD), world.node(NEW, machinery=slow)
     becomes(old, {"s.0": "running"})
     world.clock.advance(IDLE_FOR_MS - 1)
     shown(new)
-    assert not begun
+    assert not begun, "when all nodes start, those with replicas come first"
     world.clock.advance(1)
     shown(new)
     assert shown(old) == {"s.0": "running"}
