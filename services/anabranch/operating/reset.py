@@ -37,7 +37,7 @@ _SERVERS: Final = ("kafka", "redis")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResetPlan:
     """List of what a reset deletes."""
 
     topics: tuple[str, ...]
@@ -80,7 +80,7 @@ topics that are created anew have other ids.
 
 def plan(
     pipeline: Pipeline, state_dir: Path, log: EventLog | None, store: str | None = None
-) -> Plan:
+) -> ResetPlan:
     """Return what a reset would delete: internal topics, output topics, local and stored state.
 
     Input topics are kept, except on an embedded broker.
@@ -110,7 +110,7 @@ def plan(
             admin.close()
         topics = [name for name in wanted if name in existing]
     names = _STATE if log is not None else (*_STATE, *_SERVERS)
-    return Plan(
+    return ResetPlan(
         tuple(topics),
         tuple(state_dir / name for name in names if (state_dir / name).exists()),
         log is None,
@@ -120,7 +120,7 @@ def plan(
 
 
 def carry_out(
-    plan: Plan,
+    plan: ResetPlan,
     state_dir: Path,
     log: EventLog | None,
     index: Index | None,

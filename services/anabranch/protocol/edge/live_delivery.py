@@ -109,7 +109,7 @@ class Failure(Enum):
     UNDONE = "corrections have begun"
 
 
-class Action(Enum):
+class LiveAction(Enum):
     """Content of the next transaction, besides its boundary."""
 
     NOTHING = "nothing"
@@ -138,7 +138,7 @@ def live_begins_after(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LiveCase:
     """Row of the table of actions. It holds if the topic is in ``failure`` (None: in any), if
     stable or tentative buckets are there, and if all is corrected (None: either).
     """
@@ -148,20 +148,20 @@ class Row:
     stable: bool | None
     tentative: bool | None
     corrected: bool | None
-    action: Action
+    action: LiveAction
 
 
 TABLE: Final = (
-    Row(1, None, False, False, False, Action.NOTHING),
-    Row(2, None, False, True, None, Action.SHOW),
-    Row(3, Failure.NONE, True, None, None, Action.INSERT),
-    Row(4, Failure.SHOWN, True, None, None, Action.UNDO),
-    Row(5, Failure.UNDONE, True, None, None, Action.CORRECT),
-    Row(6, None, False, False, True, Action.END),
+    LiveCase(1, None, False, False, False, LiveAction.NOTHING),
+    LiveCase(2, None, False, True, None, LiveAction.SHOW),
+    LiveCase(3, Failure.NONE, True, None, None, LiveAction.INSERT),
+    LiveCase(4, Failure.SHOWN, True, None, None, LiveAction.UNDO),
+    LiveCase(5, Failure.UNDONE, True, None, None, LiveAction.CORRECT),
+    LiveCase(6, None, False, False, True, LiveAction.END),
 )
 
 
-def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) -> Row:
+def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) -> LiveCase:
     """Return the row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown
     that is over.
     """
@@ -224,7 +224,7 @@ class LiveRun:
     before: LiveProgress
     after: LiveProgress
     """Progress after the transaction; the writer fills in ``written_ms``."""
-    row: Row
+    row: LiveCase
     stable: tuple[int, ...] = ()
     again: tuple[int, ...] = ()
     """Tentative buckets that were shown before and that this transaction's undo voids."""
@@ -242,7 +242,7 @@ class LiveRun:
     @property
     def undo(self) -> bool:
         """Whether it begins with an undo, of everything after ``before.last``."""
-        return self.row.action is Action.UNDO
+        return self.row.action is LiveAction.UNDO
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,14 +321,14 @@ class LiveDelivery:
             tentative=wanted,
             corrected=self._is_over(now, there),
         )
-        if row.action is Action.NOTHING:
+        if row.action is LiveAction.NOTHING:
             return None
         after = replace(now, sequence=now.sequence + 1)
         stable: list[tuple[int, int]] = []
         again: tuple[int, ...] = ()
         if row.stable:
             rows_left = UNDO_ROWS_MAX
-            if row.action is Action.UNDO:
+            if row.action is LiveAction.UNDO:
                 again, rows_left = self._again(there.shown)
                 after = replace(after, undone=True)
             stable, end = self._insertions(there, rows_left)
@@ -336,7 +336,7 @@ class LiveDelivery:
             if stable:
                 after = replace(after, last_bucket=stable[-1][0], last_position=stable[-1][1] - 1)
         new: tuple[int, ...] = ()
-        if wanted and row.action is not Action.INSERT:
+        if wanted and row.action is not LiveAction.INSERT:
             new, end = self._new(there)
             after = replace(after, shown=end)
         rec_done = self._is_over(after, there)

@@ -35,7 +35,7 @@ STABILIZATION = ReplicaState.STABILIZATION
 FAILURE = ReplicaState.FAILURE
 
 
-class Action(Enum):
+class SelectionAction(Enum):
     """Action of a row of the table."""
 
     KEEP = "keep the current one"
@@ -44,27 +44,27 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SelectionCase:
     """Row of the table. Matches if ``state`` is that of the current replica (KEEP), or of some
     replica (CHANGE), among those that offer the bucket.
     """
 
     number: int
     state: ReplicaState
-    action: Action
+    action: SelectionAction
 
 
 TABLE: Final = (
-    Row(1, STABLE, Action.KEEP),
-    Row(2, STABLE, Action.CHANGE),
-    Row(3, UP_FAILURE, Action.KEEP),
-    Row(4, UP_FAILURE, Action.CHANGE),
-    Row(5, STABILIZATION, Action.KEEP),
-    Row(6, STABILIZATION, Action.CHANGE),
-    Row(7, FAILURE, Action.KEEP),
-    Row(8, FAILURE, Action.CHANGE),
+    SelectionCase(1, STABLE, SelectionAction.KEEP),
+    SelectionCase(2, STABLE, SelectionAction.CHANGE),
+    SelectionCase(3, UP_FAILURE, SelectionAction.KEEP),
+    SelectionCase(4, UP_FAILURE, SelectionAction.CHANGE),
+    SelectionCase(5, STABILIZATION, SelectionAction.KEEP),
+    SelectionCase(6, STABILIZATION, SelectionAction.CHANGE),
+    SelectionCase(7, FAILURE, SelectionAction.KEEP),
+    SelectionCase(8, FAILURE, SelectionAction.CHANGE),
 )
-NOBODY: Final = Row(9, FAILURE, Action.NONE)
+NOBODY: Final = SelectionCase(9, FAILURE, SelectionAction.NONE)
 
 
 def decide(
@@ -72,14 +72,14 @@ def decide(
     states: Mapping[str, ReplicaState],
     offers: Mapping[str, int],
     bucket: int = 1,
-) -> tuple[Row, str | None]:
+) -> tuple[SelectionCase, str | None]:
     """Return the row that decides, and the chosen replica. ``offers``: last bucket that each
     replica has closed tentatively; see ``choose``.
     """
     able = [replica for replica, upto in offers.items() if upto >= bucket]
     for row in TABLE:
         those = [r for r in able if states.get(r, FAILURE) is row.state]
-        if row.action is Action.KEEP:
+        if row.action is SelectionAction.KEEP:
             if current is not None and current in those:
                 return row, current
         elif those:

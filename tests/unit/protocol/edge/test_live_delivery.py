@@ -11,9 +11,9 @@ from anabranch.protocol.edge import live_delivery as module
 from anabranch.protocol.edge.live_delivery import (
     REC_DONE_WAIT_MS,
     TABLE,
-    Action,
     Available,
     Failure,
+    LiveAction,
     LiveDelivery,
     LiveProgress,
     LiveRun,
@@ -273,7 +273,7 @@ def test_every_situation_has_exactly_one_row() -> None:
             and r.corrected in (None, corrected)
         ]
         assert others == [row]
-    assert {row.action for row in TABLE} == set(Action)
+    assert {row.action for row in TABLE} == set(LiveAction)
 
 
 def test_a_boundary_log_behind_the_progress_says_nothing() -> None:

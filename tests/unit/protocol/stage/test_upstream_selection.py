@@ -11,7 +11,7 @@ from anabranch.protocol.log.records import BranchEnded
 from anabranch.protocol.stage.upstream_selection import (
     NOBODY,
     TABLE,
-    Action,
+    SelectionAction,
     awaits_corrections,
     choose,
     decide,
@@ -78,7 +78,7 @@ def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
         )
         if current in good and states[current] is states[chosen]:
             assert chosen == current
-            assert row.action is Action.KEEP
+            assert row.action is SelectionAction.KEEP
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
