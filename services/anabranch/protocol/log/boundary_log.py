@@ -303,7 +303,8 @@ class LogState:
         record of its newest branch.
         """
         writer = self._writers[replica]
-        return ident == writer.branches.tip or ident in writer.path
+        # Mostly it is the last one, and a search of the whole chain begins at its other end.
+        return ident in (writer.branches.tip, self.tip(replica)) or ident in writer.path
 
     def chain(self, replica: str) -> frozenset[BatchId]:
         """Return the ids on the writer's accepted chain, as far as they are remembered: the records
