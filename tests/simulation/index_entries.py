@@ -68,7 +68,8 @@ def check(run: Run) -> list[str]:
     since_ms = max(manager_runs_since(run), _struck_until_ms(run))
     is_whole = run.is_complete and since_ms <= run.ended_ms - INDEX_RESTORED_MS
     held = run.index.keys(prefix)
-    wrong = [f"{key}: is in the index, and in no log" for key in _unknown(held, prefix, truths)]
+    unknown = set(_unknown(held, prefix, truths)) - (set() if is_whole else _earlier(run, prefix))
+    wrong = [f"{key}: is in the index, and in no log" for key in sorted(unknown)]
     if is_whole and f"{prefix}index" not in held:
         wrong.append(f"the index is not whole, {run.ended_ms - since_ms} ms after all is well")
     for key, said in truths.hashes.items():
@@ -111,6 +112,18 @@ def _struck_until_ms(run: Run) -> int:
             if not is_elsewhere and not str(kind).startswith("silent"):
                 struck.append(max(at_ms, min(at_ms + int(duration_ms or 0), run.options.heal_ms)))
     return max(struck)
+
+
+def _earlier(run: Run, prefix: str) -> set[str]:
+    """Return the keys of outputs' processes, also of those that only a manager with an earlier
+    pipeline file has heard.
+    """
+    return {
+        f"{prefix}process:delivery:{name}:{number or 0}"
+        for output in run.options.outputs
+        for process in output.every_process
+        for name, _, number in [process.partition(".")]
+    }
 
 
 def _unknown(held: list[str], prefix: str, truths: _Truths) -> list[str]:
