@@ -38,7 +38,7 @@ class Recovery:
     received: int
     """Answers on the corrected topic."""
     late: int
-    """Those that came there after their limit."""
+    """Answers that came to the corrected topic after their limit."""
     late_before: int
     """Late ones whose limit had passed when the fault began: it did not delay them."""
     late_first_s: int | None
@@ -53,9 +53,9 @@ class Recovery:
     """Answers whose first record on the live topic was tentative."""
     tentative_in_time: int
     tentative_right: int
-    """Those that had the value of the right answer from the start."""
+    """Tentative answers that had the value of the right one from the start."""
     tentative_extra: int
-    """Those without a right answer: they were taken back."""
+    """Tentative answers without a right one: they were taken back."""
     unanswered: int
     """Right answers of which the live topic had no record at all within the limit."""
     corrected_ms: int | None

@@ -35,7 +35,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/experiments/serialisation.md"
 ROWS: Final = (1, 10, 100, 1_000, 10_000)
 TIMED_ROWS: Final = ROWS[1:]
 WIDTHS_MS: Final = (50, 100, 150, 200, 300, 500)
-"""Those of the published table, from 50 ms on."""
+"""Bucket widths of the published table from 50 ms on, in ms."""
 NODES: Final = (1, 2, 3, 4)
 CALM_S: Final = 40
 SMALL_BATCH_MS: Final = 10
@@ -45,7 +45,7 @@ SPREAD: Final = (0.6, 0.7, 0.8, 0.9, 0.9, 1.0, 1.0, 1.2, 1.9)
 """Batches that vary: the median is 0.9, and one of nine takes about twice as long."""
 CORES: Final = 2
 BUSY_CORES: Final = 1.3
-"""What other programs leave of CORES, about as in the real runs."""
+"""Number of CORES that other programs leave, about as in the real runs."""
 _ATTEMPT: Final = "0123456789abcdef"
 _ROUNDS: Final = 7
 _ROWS_PER_ROUND: Final = 20_000

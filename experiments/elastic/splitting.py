@@ -79,7 +79,7 @@ class Throughput:
     has_ended: bool
     """Whether the lag grew for good; else the time was over, and more may be possible."""
     course: list[tuple[float, float, float, float]]
-    """As ``ramp.course`` returns it."""
+    """Rates and delay of each five seconds, as ``ramp.course`` returns them."""
     wrong: int
     judged: int
 

@@ -35,7 +35,7 @@ PHASES: Final = (1 / 4, 3 / 4)
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is varied, and in which modes."""
+    """Parameter that is varied, and the modes in which it is."""
 
     name: str
     unit: str

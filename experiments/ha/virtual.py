@@ -130,7 +130,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the loss of a node cost."""
+    """Cost of the loss of a node."""
 
     first_ms: int
     """From the loss until the first bucket is stable that was not due then."""
@@ -154,7 +154,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Calm:
-    """What a mode does in a second without a failure."""
+    """Work of a mode in a second without a failure."""
 
     input: Traffic
     """Blocks and boundary records of the source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 Avro = dict[str, Any]
@@ -37,3 +38,23 @@ def logical(kind: str, plain: str = "long", **more: Any) -> Avro:
 
 def decimal_of(precision: int, scale: int, plain: str = "bytes", **more: Any) -> Avro:
     return logical("decimal", plain, precision=precision, scale=scale, **more)
+
+
+def of(kind: object, **more: object) -> Avro:
+    """Return a field ``a``, unless ``more`` names it, of a type."""
+    return {"name": "a", "type": kind, **more}
+
+
+def struct(*fields: Any, name: Any = "x") -> Avro:
+    """Return a record to nest in another one."""
+    return record_of(*fields, name=name)
+
+
+def deep(levels: int, kind: object = "int") -> object:
+    """Return arrays of arrays, ``levels`` deep, of a type."""
+    return kind if levels == 0 else array_of(deep(levels - 1, kind))
+
+
+def text(*fields: Any, **more: Any) -> str:
+    """Return the text of a record's schema."""
+    return json.dumps(record_of(*fields, **more))

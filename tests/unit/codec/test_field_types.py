@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -12,32 +9,18 @@ from anabranch.codec import record_schema
 from anabranch.codec.field_types import SCHEMA_DEPTH_MAX, FieldParser, full_name, names_of
 from anabranch.protocol import limits
 from harness.avro_schemas import (
-    Avro,
     array_of,
     decimal_of,
+    deep,
     enum_of,
     field,
     fixed_of,
     logical,
     map_of,
-    record_of,
+    of,
+    struct,
+    text,
 )
-
-
-def text(*fields: Any, **more: Any) -> str:
-    return json.dumps(record_of(*fields, **more))
-
-
-def of(kind: object, **more: object) -> Avro:
-    return {"name": "a", "type": kind, **more}
-
-
-def struct(*fields: Any, name: Any = "x") -> Avro:
-    return record_of(*fields, name=name)
-
-
-def deep(levels: int) -> object:
-    return "int" if levels == 0 else array_of(deep(levels - 1))
 
 
 def test_logical_and_nested_types_become_columns() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,32 +10,19 @@ from anabranch.codec.field_types import SCHEMA_DEPTH_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from harness.avro_schemas import (
-    Avro,
     array_of,
     decimal_of,
+    deep,
     enum_of,
     field,
     fixed_of,
     logical,
     map_of,
+    of,
     record_of,
+    struct,
+    text,
 )
-
-
-def text(*fields: Any, **more: Any) -> str:
-    return json.dumps(record_of(*fields, **more))
-
-
-def of(kind: object, **more: object) -> Avro:
-    return {"name": "a", "type": kind, **more}
-
-
-def struct(*fields: Any, name: Any = "x") -> Avro:
-    return record_of(*fields, name=name)
-
-
-def deep(levels: int, kind: object = "int") -> object:
-    return kind if levels == 0 else array_of(deep(levels - 1, kind))
 
 
 def wide(count: int) -> object:
