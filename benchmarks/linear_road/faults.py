@@ -7,7 +7,6 @@ it. Only a paused broker keeps it waiting, too.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +15,7 @@ from typing import Final
 
 from ruamel.yaml import YAML
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import status
 from anabranch.local.drill_links import Cut
 from anabranch.local.drills import Drill
@@ -23,6 +23,7 @@ from anabranch.protocol.errors import AnabranchError
 from benchmarks.linear_road.receiver import live_topic
 from demo.deployment import DeploymentError
 
+_now_ms: Final = SystemClock().now_ms
 _SOURCE: Final = "traffic"
 _BROKER: Final = "kafka/kafka"
 
@@ -193,7 +194,3 @@ def _standbys(state_dir: Path) -> dict[str, int]:
         )
         for row in status.rows_of(state_dir) or []
     }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,16 +10,17 @@ The first seconds may be a backlog: they are written as fast as the broker takes
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from anabranch.adapters.system.clock import SystemClock
 from benchmarks.input_writer import InputWriter
 from benchmarks.linear_road.stream import INPUT, World
 
+_now_ms: Final = SystemClock().now_ms
 TRAFFIC_TOPIC: Final = "linear_road.traffic"
 HISTORY_TOPIC: Final = "linear_road.history"
 
@@ -125,7 +126,3 @@ def _values(lines: pl.DataFrame, start_ms: int) -> dict[int, list[tuple[int, byt
     for second, vid, value in zip(rows["time"], rows["vid"], text, strict=True):
         found.setdefault(second, []).append((vid, value.encode()))
     return found
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
