@@ -9,12 +9,18 @@ two of them: to its own slice, whose averages are the history of later days, and
 next, which it predicts. So a batch reads and writes what it changes, however many days there are.
 
 ``outliers`` needs the median over all plugs, so the state of a window is one. It holds the
-histograms of 120 steps: a plug that measures the same load for minutes has one entry a step.
+histograms of 120 steps: a plug that measures the same load for minutes has one entry a step. They
+stay in the order of plugs and loads, in which a step is put in its places: a new order of all of
+them would cost more than everything else.
+
+A pane costs much the same however few readings it has, unless plugs are columns: what is a row for
+each plug costs Python some microseconds each time it passes from Spark or to it. So plugs come to a
+processor as arrays, its results leave it as arrays, and Spark makes rows of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,15 +52,15 @@ _DAY_S: Final = 86_400
 _HOUR_S: Final = 3_600
 _PLUG_BITS: Final = 20
 """Width of the plug's number beside the household's in one integer."""
+_PLUGS: Final = 1 << _PLUG_BITS
+_PLACES_MAX: Final = 1 << 62
+"""Limit of the numbers that stand for a plug and a load together."""
+_HOUSE: Final = -1
+"""Place that stands for the whole house."""
 
 _SUMS: Final = np.dtype([("slice", "i8"), ("place", "i8"), ("total", "i8"), ("count", "i8")])
-_STEPS: Final = np.dtype(
-    [("stop", "i8"), ("house", "i4"), ("place", "i8"), ("load", "i8"), ("count", "i4")]
-)
 _SHARES: Final = np.dtype([("house", "i4"), ("above", "i4"), ("plugs", "i4")])
-_PREDICTION: Final = Row(
-    "house_id", "household_id", "plug_id", "minutes", "start", "load_mw", "event_time"
-)
+_PREDICTIONS: Final = Row("house_id", "minutes", "start", "places", "loads_mw", "event_time")
 _OUTLIERS: Final = Row("hours", "house_id", "start", "stop", "above", "plugs", "event_time")
 
 Found = tuple[tuple[Any, ...] | None, Iterable[Row]]
@@ -114,13 +120,15 @@ def predictions(panes: DataFrame) -> DataFrame:
     """Return the predicted load of each plug and house (no household, no plug), for each slice
     length, every 30 s.
     """
-    plug = F.struct("household_id", "plug_id", "total_mw", "readings")
+    plug = F.struct(_place().alias("place"), "total_mw", "readings")
     houses = (
         panes.groupBy(_window(PANE_S), "house_id")
         .agg(F.sort_array(F.collect_set(plug)).alias("plugs"))
         .select(
             "house_id",
-            "plugs",
+            F.col("plugs.place").alias("places"),
+            F.col("plugs.total_mw").alias("totals_mw"),
+            F.col("plugs.readings").alias("readings"),
             F.unix_seconds("window.start").alias("second"),
             F.col("window.end").alias("event_time"),
         )
@@ -136,34 +144,50 @@ def predictions(panes: DataFrame) -> DataFrame:
             for ahead in (0, AHEAD)
         )
     )
-    keyed = houses.select("house_id", "plugs", "event_time", F.explode(roles).alias("role")).select(
+    plugs = ("places", "totals_mw", "readings")
+    keyed = houses.select("house_id", *plugs, "event_time", F.explode(roles).alias("role")).select(
         "house_id",
         "role.minutes",
         F.expr("(role.slice + role.ahead) % (1440 div role.minutes)").alias("of_day"),
         "role.slice",
         "role.ahead",
-        "plugs",
+        *plugs,
         "event_time",
     )
     schema = (
-        "house_id INT, household_id INT, plug_id INT, minutes INT, start BIGINT, load_mw BIGINT,"
+        "house_id INT, minutes INT, start BIGINT, places ARRAY<BIGINT>, loads_mw ARRAY<BIGINT>,"
         " event_time TIMESTAMP"
     )
-    return transform(keyed, ["house_id", "minutes", "of_day"], Predictions(), schema)
+    found = transform(keyed, ["house_id", "minutes", "of_day"], Predictions(), schema)
+    each = F.explode(F.arrays_zip("places", "loads_mw")).alias("each")
+    is_plug = F.col("each.places") != _HOUSE
+    return found.select("house_id", "minutes", "start", "event_time", each).select(
+        "house_id",
+        F.when(is_plug, F.shiftright("each.places", _PLUG_BITS)).cast("int").alias("household_id"),
+        F.when(is_plug, F.col("each.places").bitwiseAND(_PLUGS - 1)).cast("int").alias("plug_id"),
+        "minutes",
+        "start",
+        F.col("each.loads_mw").alias("load_mw"),
+        "event_time",
+    )
 
 
 def outliers(panes: DataFrame) -> DataFrame:
     """Return the number of plugs of a house whose median load in the last hour (24 hours) is above
     the median of all loads in that time, when the share changes.
     """
-    pane = F.struct("house_id", "household_id", "plug_id", "event_time", "loads_mw", "counts")
+    plug = (F.shiftleft(F.col("house_id").cast("bigint"), 2 * _PLUG_BITS) + _place()).alias("plug")
+    pane = F.struct(plug, "event_time", "loads_mw", "counts")
     steps = [
         panes.groupBy(_window(step_s))
         .agg(F.sort_array(F.collect_set(pane)).alias("panes"))
         .select(
             F.lit(hours).alias("hours"),
             F.unix_seconds("window.end").alias("stop"),
-            "panes",
+            F.col("panes.plug").alias("plugs"),
+            F.transform("panes", lambda each: F.size(each["loads_mw"])).alias("sizes"),
+            F.flatten("panes.loads_mw").alias("loads_mw"),
+            F.flatten("panes.counts").alias("counts"),
             F.col("window.end").alias("event_time"),
         )
         for hours, step_s in WINDOWS
@@ -178,6 +202,12 @@ def outliers(panes: DataFrame) -> DataFrame:
 
 def _window(length_s: int) -> Column:
     return F.window("event_time", f"{length_s} seconds").alias("window")
+
+
+def _place() -> Column:
+    """Return one number for household and plug, unique within the house."""
+    household = F.col("household_id").cast("bigint")
+    return F.shiftleft(household, _PLUG_BITS) + F.col("plug_id")
 
 
 class Predictions(BatchSafeProcessor):
@@ -197,42 +227,36 @@ class Predictions(BatchSafeProcessor):
     ) -> Found:
         """Take one pane of the house: as history, or as the slice that the prediction is from."""
         history_bytes, current_bytes = state or (b"", b"")
-        new = np.array(
-            [(row.slice, _place(each), each.total_mw, each.readings) for each in row.plugs],
-            _SUMS,
-        )
+        new = np.empty(len(row.places), _SUMS)
+        new["slice"], new["place"] = row.slice, row.places
+        new["total"], new["count"] = row.totals_mw, row.readings
         house, minutes, _ = key
         history = np.frombuffer(history_bytes, _SUMS)
         oldest = row.slice + row.ahead - HISTORY_DAYS * (_DAY_S // 60 // minutes)
-        history = history[history["slice"] >= oldest]
+        if len(history) and history["slice"][0] < oldest:
+            history = history[history["slice"] >= oldest]
         if not row.ahead:
             return (_added(history, new).tobytes(), current_bytes), []
         current = np.frombuffer(current_bytes, _SUMS)
         current = _added(current[current["slice"] == row.slice], new)
-        results = _predicted(current, history)
+        places, loads_mw = _predicted(current, history)
         start = (row.slice + row.ahead) * minutes * 60
-        rows = [
-            _PREDICTION(
-                house,
-                None if place < 0 else place >> _PLUG_BITS,
-                None if place < 0 else place & ((1 << _PLUG_BITS) - 1),
-                minutes,
-                start,
-                load_mw,
-                row.event_time,
-            )
-            for place, load_mw in results
-        ]
-        return (history.tobytes(), current.tobytes()), rows
-
-
-def _place(plug: Row) -> int:
-    """Return one number for household and plug, unique within the house."""
-    return int((plug.household_id << _PLUG_BITS) + plug.plug_id)
+        made = _PREDICTIONS(
+            house, minutes, start, places.tolist(), loads_mw.tolist(), row.event_time
+        )
+        return (history.tobytes(), current.tobytes()), [made]
 
 
 def _added(table: Any, new: Any) -> Any:
-    """Return the sums of both tables by slice and place, in their order."""
+    """Return the sums of both tables by slice and place, in their order. ``new`` is of one slice,
+    in the order of places.
+    """
+    before = table[max(0, len(table) - len(new)) :]
+    if np.array_equal(before[["slice", "place"]], new[["slice", "place"]]):
+        found = table.copy()  # as mostly: the same plugs as in the pane before
+        for name in ("total", "count"):
+            found[name][len(table) - len(new) :] += new[name]
+        return found
     both = np.concatenate((table, new))
     both = both[np.lexsort((both["place"], both["slice"]))]
     is_first = np.ones(len(both), bool)
@@ -245,13 +269,12 @@ def _added(table: Any, new: Any) -> Any:
     return found
 
 
-_HOUSE: Final = -1
-"""Place that stands for the whole house."""
-
-
-def _predicted(current: Any, history: Any) -> list[tuple[int, int]]:
-    """Return (place, predicted load in mW) of the house and of each plug in ``current``."""
+def _predicted(current: Any, history: Any) -> tuple[Any, Any]:
+    """Return places and predicted loads, in mW, of the house and of each plug in ``current``."""
     now_mw = _averages(current)
+    places = np.concatenate(([_HOUSE], current["place"]))
+    if not len(history):  # the average is all there is
+        return places, np.concatenate(([now_mw.sum()], now_mw))
     past_mw = _averages(history)
     slices, of_slice = np.unique(history["slice"], return_inverse=True)
     of_house = np.zeros(len(slices), "i8")
@@ -261,14 +284,13 @@ def _predicted(current: Any, history: Any) -> list[tuple[int, int]]:
         np.concatenate((past_mw, of_house)),
         np.ones(len(history) + len(slices), "i8"),
     )
-    places = np.concatenate(([_HOUSE], current["place"]))
     now_mw = np.concatenate(([now_mw.sum()], now_mw))
     at = np.searchsorted(known, places)
     has_history = at < len(known)
     has_history[has_history] = known[at[has_history]] == places[has_history]
-    predicted = now_mw.copy()  # without history the average is all there is
+    predicted = now_mw.copy()
     predicted[has_history] = (2 * now_mw[has_history] + twice[at[has_history]] + 2) // 4
-    return list(zip(places.tolist(), predicted.tolist(), strict=True))
+    return places, predicted
 
 
 def _averages(sums: Any) -> Any:
@@ -281,8 +303,13 @@ def medians(groups: Any, values: Any, counts: Any) -> tuple[Any, Any]:
     number i is there ``counts[i]`` times.
     """
     order = np.lexsort((values, groups))
-    groups, values, counts = groups[order], values[order], counts[order]
-    found, starts = np.unique(groups, return_index=True)
+    return _sorted_medians(groups[order], values[order], counts[order])
+
+
+def _sorted_medians(groups: Any, values: Any, counts: Any) -> tuple[Any, Any]:
+    """Return the same of values in the order of groups and values."""
+    starts = _starts(groups)
+    found = groups[starts]
     if not len(found):
         return found, np.zeros(0, "i8")
     upto = np.cumsum(counts)
@@ -293,13 +320,26 @@ def medians(groups: Any, values: Any, counts: Any) -> tuple[Any, Any]:
     return found, values[low] + values[high]
 
 
+def _starts(*columns: Any) -> Any:
+    """Return the places at which one of the columns has another value than before."""
+    is_first = np.ones(len(columns[0]), bool)
+    is_first[1:] = False
+    for column in columns:
+        is_first[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_first)
+
+
 class Outliers(BatchSafeProcessor):
     """Shares of a window of one length.
 
-    State: the histograms of the window's steps, and the shares that were last reported.
+    State: the histograms of the window's steps, in the order of plugs and loads, and the shares
+    that were last reported. The histograms are columns: the plugs, the number of entries of each,
+    and of each entry its load, the end of its step and the number of readings.
     """
 
-    state_schema = "steps BINARY, shares BINARY"
+    state_schema = (
+        "plugs BINARY, sizes BINARY, loads BINARY, stops BINARY, counts BINARY, shares BINARY"
+    )
 
     def row(
         self,
@@ -309,49 +349,85 @@ class Outliers(BatchSafeProcessor):
         timers: Timers,  # noqa: ARG002 - a window is evaluated when a step has readings
     ) -> Found:
         """Take one step of the window."""
-        steps_bytes, shares_bytes = state or (b"", b"")
+        *packed, shares_bytes = state or (b"",) * 6
         (hours,) = key
         start = row.stop - hours * _HOUR_S
-        steps = np.frombuffer(steps_bytes, _STEPS)
-        steps = np.concatenate((steps[steps["stop"] > start], _step(row.stop, row.panes)))
-        shares = _shares(steps)
+        plugs, sizes, *entries = map(_unpacked, packed)
+        steps = np.repeat(plugs, sizes), *entries
+        is_in = steps[2] > start
+        if not is_in.all():
+            steps = tuple(column[is_in] for column in steps)
+        steps = _merged(steps, _step(row))
+        starts = _starts(steps[0])
+        sizes = np.diff(starts, append=len(steps[0]))
+        shares = _shares(*steps)
         before = {share[0]: share for share in np.frombuffer(shares_bytes, _SHARES).tolist()}
         rows = [
             _OUTLIERS(hours, house, start, row.stop, above, plugs, row.event_time)
             for house, above, plugs in shares.tolist()
             if house not in before or above * before[house][2] != before[house][1] * plugs
         ]
-        return (steps.tobytes(), shares.tobytes()), rows
+        columns = (steps[0][starts], sizes, *steps[1:])
+        return (*map(_packed, columns), shares.tobytes()), rows
 
 
-def _step(stop: int, found: Sequence[Row]) -> Any:
-    """Return the histograms of the panes that end within the step, one entry for each plug and
+def _packed(numbers: Any) -> bytes:
+    """Return whole numbers in as few bytes each as the differences between them need: the state is
+    read and written with each batch.
+    """
+    least = numbers.min()
+    differences = (numbers - least).view("u8")
+    kind = np.min_scalar_type(differences.max())
+    head = np.array([least, kind.itemsize], "i8")
+    return bytes(head.tobytes() + differences.astype(kind).tobytes())
+
+
+def _unpacked(found: bytes) -> Any:
+    """Return the numbers of ``_packed``; none of nothing."""
+    if not found:
+        return np.zeros(0, "i8")
+    head = np.dtype("i8").itemsize * 2
+    least, width = np.frombuffer(found[:head], "i8")
+    return np.frombuffer(found, f"u{width}", offset=head).astype("i8") + least
+
+
+def _step(row: Row) -> tuple[Any, ...]:
+    """Return plugs, loads, ends and counts of the panes of one step, one entry for each plug and
     load.
     """
-    sizes = [len(each.loads_mw) for each in found]
-    table = np.empty(sum(sizes), _STEPS)
-    table["stop"] = stop
-    table["house"] = np.repeat([each.house_id for each in found], sizes)
-    table["place"] = np.repeat([_place(each) for each in found], sizes)
-    table["load"] = [load for each in found for load in each.loads_mw]
-    table["count"] = [count for each in found for count in each.counts]
-    names = ["house", "place", "load"]
-    keys, where = np.unique(table[names], return_inverse=True)
-    merged = np.empty(len(keys), _STEPS)
-    merged["stop"] = stop
-    for name in names:
-        merged[name] = keys[name]
-    merged["count"] = np.bincount(where, table["count"], len(keys))
-    return merged
+    plugs = np.repeat(np.array(row.plugs, "i8"), np.array(row.sizes, "i8"))
+    loads, counts = np.array(row.loads_mw, "i8"), np.array(row.counts, "i8")
+    order = np.lexsort((loads, plugs))
+    plugs, loads, counts = plugs[order], loads[order], counts[order]
+    starts = _starts(plugs, loads)
+    stops = np.full(len(starts), row.stop)
+    return plugs[starts], loads[starts], stops, np.add.reduceat(counts, starts)
 
 
-def _shares(steps: Any) -> Any:
+def _merged(steps: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return all entries in the order of plugs and loads, in which both are."""
+    plugs = np.unique(np.concatenate((steps[0][_starts(steps[0])], new[0])))
+    least = min(column.min(initial=0) for column in (steps[1], new[1]))
+    most = max(column.max(initial=0) for column in (steps[1], new[1]))
+    if (int(most) - int(least) + 1) * len(plugs) >= _PLACES_MAX:
+        together = tuple(map(np.concatenate, zip(steps, new, strict=True)))
+        order = np.lexsort((together[1], together[0]))
+        return tuple(column[order] for column in together)
+    width = most - least + 1
+    old_places, new_places = (
+        np.searchsorted(plugs, column) * width + loads - least
+        for column, loads in ((steps[0], steps[1]), (new[0], new[1]))
+    )
+    at = np.searchsorted(old_places, new_places)
+    return tuple(np.insert(*pair) for pair in zip(steps, (at,) * len(new), new, strict=True))
+
+
+def _shares(plugs: Any, loads: Any, stops: Any, counts: Any) -> Any:  # noqa: ARG001
     """Return for each house how many of its plugs have a median above that of all loads."""
-    counts = steps["count"].astype("i8")
-    (overall,) = medians(np.zeros(len(steps), "i8"), steps["load"], counts)[1]
-    plug = (steps["house"].astype("i8") << 2 * _PLUG_BITS) + steps["place"]
-    plugs, twice = medians(plug, steps["load"], counts)
-    houses, of_house = np.unique(plugs >> 2 * _PLUG_BITS, return_inverse=True)
+    order = np.argsort(loads)
+    (overall,) = _sorted_medians(np.zeros(len(loads), "i8"), loads[order], counts[order])[1]
+    found, twice = _sorted_medians(plugs, loads, counts)
+    houses, of_house = np.unique(found >> 2 * _PLUG_BITS, return_inverse=True)
     shares = np.empty(len(houses), _SHARES)
     shares["house"] = houses
     shares["plugs"] = np.bincount(of_house)

@@ -197,7 +197,9 @@ def _converter(
         return _of_any(row)
     if isinstance(kind, ArrayType):
         item = _converter(kind.elementType, leaf, sequence)
-        return _of_any(lambda value: sequence(_apply(item, each) for each in value))
+        if item is None:  # nothing is done to any: a long array is copied at once
+            return _of_any(sequence)
+        return _of_any(lambda value: sequence(item(each) for each in value))
     if isinstance(kind, MapType):
         # a list is no key of a dict
         key, value_of = _converter(kind.keyType, leaf, tuple), _converter(kind.valueType, leaf)

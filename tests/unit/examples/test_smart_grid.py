@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,9 @@ from examples.smart_grid import stages
 
 PLAN = Plan(houses=2, days=3, minutes=3, seed=2)
 SAMPLE = Path(stages.__file__).parent / "tests/sample"
-_PLUG = Row("household_id", "plug_id", "total_mw", "readings")
-_HOUSE = Row("plugs", "slice", "ahead", "event_time")
-_PANE = Row("house_id", "household_id", "plug_id", "loads_mw", "counts")
-_STEP = Row("stop", "panes", "event_time")
+_HOUSE = Row("places", "totals_mw", "readings", "slice", "ahead", "event_time")
+_STEP = Row("stop", "plugs", "sizes", "loads_mw", "counts", "event_time")
+_BITS = 20
 
 
 class Runner:
@@ -65,29 +65,54 @@ def verdict_on(readings: pl.DataFrame, truth: Expected) -> Verdict:
     for second, house, household, plug, load in sorted(distinct):
         loads[second // 30 * 30][house, household, plug].append(load)
     predictions, outliers = Runner(stages.Predictions()), Runner(stages.Outliers())
-    steps: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    steps: dict[tuple[int, int], list[tuple[int, Counter[int]]]] = defaultdict(list)
     for start in sorted(loads):
         at = datetime.fromtimestamp(start + 30, UTC)
-        houses: dict[int, list[Row]] = defaultdict(list)
+        houses: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for (house, household, plug), found in loads[start].items():
-            houses[house].append(_PLUG(household, plug, sum(found), len(found)))
-            counts = Counter(found)
-            pane = _PANE(house, household, plug, list(counts), list(counts.values()))
+            place = (household << _BITS) + plug
+            houses[house].append((place, sum(found), len(found)))
             for hours, step_s in stages.WINDOWS:
+                pane = (house << 2 * _BITS) + place, Counter(found)
                 steps[start // step_s * step_s + step_s, hours].append(pane)
         for house, plugs in houses.items():
             for minutes in stages.SLICES_MIN:
                 number = start // (60 * minutes)
                 for ahead in (0, stages.AHEAD):
                     key = (house, minutes, (number + ahead) % (1_440 // minutes))
-                    predictions.take(key, _HOUSE(plugs, number, ahead, at))
+                    predictions.take(
+                        key, _HOUSE(*zip(*sorted(plugs), strict=True), number, ahead, at)
+                    )
     for stop, hours in sorted(steps):
-        outliers.take((hours,), _STEP(stop, steps[stop, hours], datetime.fromtimestamp(stop, UTC)))
+        outliers.take((hours,), step_of(stop, steps[stop, hours]))
     return judge(
         truth,
-        [prediction_of(row, int(row["event_time"].timestamp())) for row in predictions.results],
+        [
+            prediction_of(each, int(row["event_time"].timestamp()))
+            for row in predictions.results
+            for each in of_plugs(row)
+        ],
         [share_of(row) for row in outliers.results],
     )
+
+
+def step_of(stop: int, panes: list[tuple[int, Counter[int]]]) -> Row:
+    """Return a step of these panes, each of a plug with the numbers of its loads."""
+    return _STEP(
+        stop,
+        [plug for plug, _ in panes],
+        [len(counts) for _, counts in panes],
+        [load for _, counts in panes for load in counts],
+        [count for _, counts in panes for count in counts.values()],
+        datetime.fromtimestamp(stop, UTC),
+    )
+
+
+def of_plugs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Make a row of each place, as Spark does."""
+    for place, load_mw in zip(row["places"], row["loads_mw"], strict=True):
+        household, plug = (None, None) if place < 0 else divmod(place, 1 << _BITS)
+        yield {**row, "household_id": household, "plug_id": plug, "load_mw": load_mw}
 
 
 def test_each_result_is_right(readings: pl.DataFrame, truth: Expected) -> None:
@@ -203,3 +228,33 @@ def test_the_sample_expects_what_the_oracle_does() -> None:
     ]
     verdict = judge(found, predictions, map(share_of, sample("outliers.expected")))
     assert verdict.is_valid, "\n".join(verdict.lines())
+
+
+@pytest.mark.parametrize(
+    "numbers", [[7], [7, 7], [-1, 254], [-1, 255], [0, 1 << 40], [-(1 << 63), (1 << 63) - 1]]
+)
+def test_packed_numbers_come_back(numbers: list[int]) -> None:
+    assert stages._unpacked(stages._packed(np.array(numbers, "i8"))).tolist() == numbers
+
+
+def test_packed_numbers_are_as_narrow_as_their_differences() -> None:
+    far = 1_378_058_400 + np.arange(0, 3_600, 30)
+    assert len(stages._packed(far)) == 16 + 2 * len(far)
+
+
+@pytest.mark.parametrize("far", [0, 1 << 61])
+def test_a_step_is_put_in_its_places(far: int) -> None:
+    random = np.random.default_rng(1)
+
+    def entries(size: int) -> tuple[Any, ...]:
+        plugs, loads = random.integers(0, 9, size), random.integers(0, 9, size) * (1 + far // 8)
+        order = np.lexsort((loads, plugs))
+        return plugs[order], loads[order], random.integers(0, 9, size), random.integers(1, 9, size)
+
+    for sizes in ((0, 1), (1, 3), (40, 20)):
+        old, new = entries(sizes[0]), entries(sizes[1])
+        merged = list(zip(*stages._merged(old, new), strict=True))
+        assert sorted(merged) == sorted(
+            each for part in (old, new) for each in zip(*part, strict=True)
+        )
+        assert [each[:2] for each in merged] == sorted(each[:2] for each in merged)
