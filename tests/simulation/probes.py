@@ -99,6 +99,10 @@ UNREACHABLE: Final[dict[str, str]] = {
         "nobody changes the shards of a stage within a run:"
         " tests/unit/protocol/log/test_boundary_log.py"
     ),
+    "log state unknown_successors": (
+        "no stream ends here that its readers do not know the successors of:"
+        " tests/unit/protocol/log/test_boundary_log.py"
+    ),
     "log state ended": (
         "a process that begins an epoch after the end reads it before it writes:"
         " tests/unit/protocol/log/test_boundary_log.py"

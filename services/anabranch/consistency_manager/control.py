@@ -34,6 +34,7 @@ from anabranch.protocol.control.failure_detector import (
 from anabranch.protocol.control.fencing import FenceBook
 from anabranch.protocol.control.records import (
     INPUT_MISSING,
+    INPUT_REFUSED,
     Alarm,
     Ask,
     AskOutcome,
@@ -105,6 +106,8 @@ class ManagerControl:
         """Deliveries that are away."""
         self._alarmed_away: set[tuple[str, bool]] = set()
         """(output, whether its place is lost) for which an alarm was raised."""
+        self._refusing: set[tuple[str, str]] = set()
+        """Replicas, by stage and id, for whose refused inputs an alarm was raised."""
         self._overloaded: set[tuple[str, str]] = set()
         """Replicas, by stage and id, for whose overload an alarm was raised."""
         self._records_written = Counter(
@@ -233,6 +236,7 @@ class ManagerControl:
             self.alarms.append(self._row_alarm(entry.name, wall_ms))
         if is_news and entry.service == REPLICA_SERVICE:
             self._check_overload(entry, wall_ms)
+            self._check_stage_inputs(entry, wall_ms)
         if is_news and entry.service == INGESTION_SERVICE:
             self._check_source_input(entry, wall_ms)
 
@@ -254,6 +258,22 @@ class ManagerControl:
                 " shards, or move it to a node with room ('anabranch scale')"
             )
             self.alarms.append(Alarm(OVERLOAD_LASTS, entry.name, -1, text, wall_ms))
+
+    def _check_stage_inputs(self, entry: Heartbeat, wall_ms: int) -> None:
+        """Raise an alarm when a replica starts to refuse an input that another owner writes, once
+        until it counts again.
+        """
+        name = entry.name, entry.replica
+        if entry.state != INPUT_REFUSED:
+            self._refusing.discard(name)
+        elif name not in self._refusing:
+            self._refusing.add(name)
+            text = (
+                f"replica {entry.replica} of {entry.name} refuses an input that another owner"
+                " writes, and goes on without it: it contradicts the pipeline file; 'anabranch"
+                " status' shows which and why. Ask its owner, or change the file"
+            )
+            self.alarms.append(Alarm(INPUT_REFUSED, entry.name, -1, text, wall_ms))
 
     def _check_source_input(self, entry: Heartbeat, wall_ms: int) -> None:
         """Raise an alarm when a source starts to wait for missing input, once per wait."""

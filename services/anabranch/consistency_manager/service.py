@@ -30,7 +30,13 @@ from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
-from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
+from anabranch.protocol.control.consistency import (
+    RECORD_REFUSED,
+    AlarmBook,
+    GapBook,
+    Mismatch,
+    StreamAudit,
+)
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
@@ -236,6 +242,10 @@ class ConsistencyManager:
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
                 self._fence(mismatch, replica, log_state)
+        if reader.refused and not outcome.accepted:
+            text = f"a record in the log of {stream} does not count: {reader.refused}"
+            written_ms = self._context.clock.now_ms()
+            self._raise_once(Alarm(RECORD_REFUSED, stream, -1, text, written_ms))
         if stream in self._gaps:
             self._raise_once(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):

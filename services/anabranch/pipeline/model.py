@@ -680,6 +680,18 @@ class Pipeline(_Model):
         stage = self.stages.get(self.input_streams(stream)[0])
         return stage is not None and stage.participant == participant
 
+    def others_write(self, stream: str) -> bool:
+        """Return whether another participant may write ``stream``: that of a binding, of an offered
+        stage, or of a stage that a partner may run.
+        """
+        stage = self.stages.get(stream)
+        partners = {} if self.federation is None else self.federation.partners
+        return (
+            stream in self.bindings
+            or (stage is not None and stage.offered is not None)
+            or any(stream in stages for stages in partners.values())
+        )
+
     def streams(self) -> list[str]:
         """Return all streams of the pipeline itself: sources in the order of the file, then stages
         in dependency order.

@@ -109,8 +109,15 @@ class InputFollowers:
     def slowest(self, runner: ReplicaRunner) -> str:
         """Return the input that delays the stage, with the trouble of reading it, if any."""
         name = runner.waiting_for()
-        trouble = self.by_stream[name].reader.trouble
+        reader = self.by_stream[name].reader
+        trouble = reader.trouble or reader.refused
         return f"{name}: {trouble}" if trouble else name
+
+    def is_refused(self) -> bool:
+        """Return whether an input that another owner writes does not count although it can be read
+        (``StreamReader.refused``).
+        """
+        return any(follower.reader.refused for follower in self.by_stream.values())
 
     def close(self) -> None:
         """Ask the followers to end. Idempotent. ``contact`` stays open for them; the caller

@@ -11,9 +11,8 @@ from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.processing.half_beginning import HalfBeginning
 from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.control.placement import has_left
-from anabranch.protocol.errors import ConfigurationError, Fenced
+from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage.recovery import Comparison
-from anabranch.protocol.stage.splitting import UNDECLARED
 
 if TYPE_CHECKING:
     from anabranch.process.frame import ServiceContext
@@ -85,14 +84,11 @@ class StartingProcess(HostProcess):
 
         Raises:
             Fenced: another node has begun the replica meanwhile.
-            ConfigurationError: the stream has ended, and the file does not name its halves.
             StoppingError: this process was told to stop.
         """
         own = self._own
         if self._context.stopping.is_set():
             raise StoppingError
-        if log_state.heirs and not self._context.pipeline.halves(own.stage_name):
-            raise ConfigurationError(f"{own.label}: {UNDECLARED}")
         if has_left(log_state.node(own.replica), own.node, has_place=own.has_place):
             raise Fenced(f"{own.label} runs on another node by now")
         self._passed("log")

@@ -10,6 +10,7 @@ changes them.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ from anabranch.processing.replica_start import (
 from anabranch.processing.stage_rules import stage_rules
 from anabranch.processing.warm_standby import WarmStandby
 from anabranch.protocol.control.records import (
+    INPUT_REFUSED,
     ControlRecord,
     Heartbeat,
     ReplicaLoad,
@@ -46,8 +48,10 @@ from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionE
 from anabranch.protocol.limits import BUCKET_MAX, HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import STANDING_BY, StandbyProcess
+from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.recompute_client import RecomputeClient
+from anabranch.streams.stream_logs import expected_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -260,7 +264,7 @@ class StageReplica:
         return BoundaryWriter(
             context.log,
             own.log_topic,
-            context.pipeline.stream_writers(own.stage_name) if kept is None else kept.boundary,
+            self._own_log() if kept is None else kept.boundary,
             EpochStarted(
                 own.replica,
                 prepared.fingerprint,
@@ -274,6 +278,19 @@ class StageReplica:
             ),
             context.clock,
             signing=self._key.signing,
+        )
+
+    def _own_log(self) -> BoundaryReader:
+        """Open the stage's boundary log for its writer."""
+        own, pipeline, signing = self._own, self._context.pipeline, self._key.signing
+        return BoundaryReader(
+            self._context.log,
+            own.log_topic,
+            pipeline.stream_writers(own.stage_name),
+            expected=replace(
+                expected_stream(pipeline, own.stage_name),
+                judge=None if signing is None else signing.judge,
+            ),
         )
 
     def _on_control_record(self, entry: ControlRecord) -> None:
@@ -362,7 +379,7 @@ class StageReplica:
                 own.stage_name,
                 own.replica,
                 primary.epoch,
-                self.status.state,
+                INPUT_REFUSED if self._followers.is_refused() else self.status.state,
                 0,
                 written_ms=0,
                 rejected=self._report.rejected,

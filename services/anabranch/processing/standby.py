@@ -31,9 +31,10 @@ from anabranch.protocol.stage.standby import (
     StandbyWatch,
     copy_steps,
 )
-from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
+from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
 from anabranch.streams.stream_life import life_of
+from anabranch.streams.stream_logs import expected_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +115,7 @@ class Standby:
             names.boundaries(stage),
             writers,
             listener=self._on_entry,
-            expected=ExpectedStream(bucket_ms=width_ms),
+            expected=expected_stream(pipeline, stage),
         )
         """Reader of the stage's log. It forgets closed buckets, and a new primary keeps using it.
         """

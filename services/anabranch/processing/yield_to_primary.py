@@ -10,7 +10,8 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.stage.standby import makes_way
-from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.stream_logs import expected_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,7 @@ def yield_to_primary(
                         log,
                         pipeline.topic_names.boundaries(stage),
                         pipeline.stream_writers(stage),
-                        expected=ExpectedStream(bucket_ms=pipeline.bucket_ms),
+                        expected=expected_stream(pipeline, stage),
                     )
                 )
             )

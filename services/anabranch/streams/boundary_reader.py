@@ -23,7 +23,12 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.federation.statements import Signature
-from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.boundary_log import (
+    OTHER_WIDTH,
+    UNKNOWN_SUCCESSORS,
+    LogState,
+    Outcome,
+)
 from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
 from anabranch.protocol.stage.splitting import UNDECLARED
@@ -50,6 +55,14 @@ _NORMAL: Final = {
 }
 """Reasons of rejection, with the log level, that restarts, failovers, repeated writes and splits
 cause. Any other reason is logged as a warning: a correct writer does not cause it.
+"""
+
+_CONTRADICTS: Final = {
+    OTHER_WIDTH: "its buckets have another width than the pipeline file says",
+    UNKNOWN_SUCCESSORS: "a record ends it, and the pipeline file names no streams that follow it",
+}
+"""Reasons of rejection of records that contradict the reader's pipeline file, with the words for
+people.
 """
 
 Listener = Callable[[int, LogEntry, Outcome], None]
@@ -89,7 +102,10 @@ class ExpectedStream:
     source: SourceStream | None = None
     """Shards and numbers of the source, if the stream is a source's; else None."""
     may_end: bool = True
-    """Whether the pipeline file names streams in which the stream may go on, or it is no stage's.
+    """Whether the pipeline file names streams that may follow the stream, or it is a source's."""
+    others_write: bool = False
+    """Whether other owners may write the stream. Then records that contradict the file do not count
+    (BL22); else they end the reader, since the file was changed.
     """
     new_state: Callable[[Iterable[str]], LogState] = LogState
     """Function (writers) that returns the state of the log before its first record."""
@@ -120,6 +136,12 @@ class StreamReader(Protocol):
     @property
     def trouble(self) -> str:
         """Reason why no records arrive, for messages; empty if nothing is known to be wrong."""
+
+    @property
+    def refused(self) -> str:
+        """Reason, for people, why what another owner writes now does not count although it can be
+        read (BL22); empty if it counts.
+        """
 
     @property
     def is_opening(self) -> bool:
@@ -176,6 +198,10 @@ class BoundaryReader:
         self.log_state = expected.new_state(self._writers)
         if expected.source is not None:
             expected.source.tell(self.log_state)
+        if expected.others_write:
+            self.log_state.bucket_ms_expected = expected.bucket_ms
+            self.log_state.may_end = expected.may_end
+        self.refused = ""
         self.counts: Counter[str] = Counter()
         self.appended_ms: int | None = None
         """Append time, in ms, of the record that the listener is called with. None if the record is
@@ -199,9 +225,10 @@ class BoundaryReader:
             ConfigurationError: the stream's buckets have another width, or its source has another
                 number of shards now, than the file says; or it has ended, and the file names no
                 streams in which it goes on.
-            DataMissing: the log's first records were deleted and no log snapshot replaces them; or
-                the log was truncated, or trimmed beyond this reader's position. The process must
-                end; the next one begins at a log snapshot.
+            DataMissing: the first records of a log that only this pipeline's owner writes were
+                deleted and no log snapshot replaces them; or the log was truncated, or trimmed
+                beyond this reader's position. The process must end; the next one begins at a log
+                snapshot.
         """
         read = 0
         for chunk in self._fetch(wait_ms):
@@ -233,6 +260,10 @@ class BoundaryReader:
             self._expected.source.check(self.log_state)
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
+            if self._expected.others_write:
+                # Its owner may yet write a usable snapshot: until then the stream is missing.
+                self._refuse("its first records are deleted, and no log snapshot can be used")
+                return read
             message = (
                 f"{self._at.topic}: its first records are deleted, and no readable log snapshot"
                 " replaces them. The consistency manager writes a snapshot before it deletes, so"
@@ -306,8 +337,12 @@ class BoundaryReader:
     def _pass_on(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Count the outcome of a record, log a rejection, and call the listener."""
         self.counts[outcome.reason] += 1
-        if not outcome.accepted:
+        if outcome.accepted:
+            self.refused = ""
+        else:
             self._report_rejected(outcome.reason, outcome.replica, offset)
+            if self._expected.others_write and outcome.reason in _CONTRADICTS:
+                self._refuse(_CONTRADICTS[outcome.reason])
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 
@@ -333,6 +368,14 @@ class BoundaryReader:
             offset,
             count,
         )
+
+    def _refuse(self, why: str) -> None:
+        """Note why what another owner has written does not count; log it if it is new."""
+        if self.refused != why:
+            _logger.error(
+                "%s, a stream that others write, counts as missing: %s", self._at.topic, why
+            )
+        self.refused = why
 
     def listen(self, listener: Listener | None) -> None:
         """Replace the listener: ``listener`` is called with every record read from now on."""

@@ -69,6 +69,11 @@ class DistantReader:
         return self._opened is None and not self.trouble
 
     @property
+    def refused(self) -> str:
+        """Reason why what the other owner writes now does not count; see ``StreamReader``."""
+        return "" if self._opened is None else self._opened.refused
+
+    @property
     def offset_next(self) -> int:
         """Offset of the next record to read."""
         return 0 if self._opened is None else self._opened.offset_next

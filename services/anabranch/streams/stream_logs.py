@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,12 +58,10 @@ def open_stream(
             pipeline.stream_writers(stream),
             listener=listener,
             lock=lock,
-            expected=ExpectedStream(
-                bucket_ms=pipeline.bucket_ms,
-                known_as="" if binding is None else stream,
+            expected=replace(
+                expected_stream(pipeline, stream),
                 judge=judge,
                 source=None if source is None else source.stream(stream),
-                may_end=stream not in pipeline.stages or bool(pipeline.halves(stream)),
                 new_state=new_state,
             ),
         )
@@ -70,6 +69,20 @@ def open_stream(
         if judge is not None:
             judge.close()
         raise
+
+
+def expected_stream(pipeline: Pipeline, stream: str) -> ExpectedStream:
+    """Return the properties that the pipeline file gives ``stream``, without those that depend on
+    the reader: judge, source and log state.
+    """
+    is_bound = stream in pipeline.bindings
+    is_whole = stream in pipeline.stages and not pipeline.halves(stream)
+    return ExpectedStream(
+        bucket_ms=pipeline.bucket_ms,
+        known_as=stream if is_bound else "",
+        may_end=not (is_bound or is_whole),
+        others_write=pipeline.others_write(stream),
+    )
 
 
 def input_state(

@@ -18,6 +18,7 @@ from anabranch.protocol.control.consistency import OUTPUT_AWAY, OVERLOAD_LASTS, 
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import (
     INPUT_MISSING,
+    INPUT_REFUSED,
     Alarm,
     Ask,
     AskOutcome,
@@ -261,6 +262,18 @@ def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> Non
     ]
     assert "anabranch status" in room.alarms[0].text
     world.hears(replace(awaits, state="running"), awaits)
+    room.round({}, "running")
+    assert len(room.alarms) == 2
+
+
+def test_one_alarm_each_time_that_a_replica_begins_to_refuse_an_input_of_another_owner() -> None:
+    world = World(live=True)
+    room, stage = world.room(), "totals"
+    refuses = Heartbeat("processing", stage, "0", 0, INPUT_REFUSED, 9, 0)
+    world.hears(refuses, refuses)
+    room.round({}, "running")
+    assert [(each.kind, each.stream) for each in room.alarms] == [(INPUT_REFUSED, stage)]
+    world.hears(replace(refuses, state="running"), refuses)
     room.round({}, "running")
     assert len(room.alarms) == 2
 

@@ -10,8 +10,9 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operation
-from anabranch.codec import control_records
+from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.pipeline.model import Federation
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Alarm, AskOutcome, AskReply, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
@@ -183,6 +184,23 @@ def test_a_gap_is_an_alarm_once_over_restarts() -> None:
     assert (alarm.kind, alarm.stream, alarm.bucket) == ("gap", "totals", 4)
     assert "buckets 4..9" in alarm.text
     assert again._given_up.labels("p", "totals")._value.get() == 4
+
+
+def test_a_partners_record_that_contradicts_the_file_is_one_alarm_over_restarts() -> None:
+    world = World(replicas=1)
+    federation = Federation(name="f", participant="own", partners={"other": ["totals"]})
+    world.pipeline = world.pipeline.model_copy(update={"federation": federation})
+    writer, at = world.log.writer(), TopicPartition("p.totals.boundaries", 0)
+    wide = EpochStarted("0", "f1", "t", bucket_ms=7)
+    for _ in range(2):
+        writer.send(at, boundary_records.encode(wide)[0])
+    writer.flush()
+    manager = world.manager()
+    manager.step()
+    world.manager().step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream) == ("record_refused", "totals")
+    assert "another width" in alarm.text
 
 
 def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:

@@ -22,7 +22,6 @@ from anabranch.processing.half_beginning import HalfBeginning
 from anabranch.processing.own_split import OwnSplit, ShardSplit
 from anabranch.processing.primary import Primary
 from anabranch.processing.replica_identity import ReplicaIdentity
-from anabranch.processing.replica_start import StartingProcess
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, SplitStep, Step
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
@@ -36,7 +35,7 @@ from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.stream_life import life_of
-from anabranch.streams.stream_logs import input_state, open_stream
+from anabranch.streams.stream_logs import expected_stream, input_state, open_stream
 from harness import outputs
 from harness.manager_world import ManagerWorld
 from harness.outputs import STAGE
@@ -366,12 +365,12 @@ def test_a_file_that_names_the_halves_no_more_is_an_error_and_no_silence(world: 
     world.pipeline = halved.model_copy(update={"stages": whole})
     with pytest.raises(ConfigurationError, match=r"totals\.boundaries: .*`halvings`. Put"):
         open_stream(world.log, world.pipeline, STAGE).read_to_end()
-    own = ReplicaIdentity.of(
-        world.pipeline, f"{STAGE}.0", "north.0", may_run_elsewhere=False, has_place=True
-    )
-    starting = StartingProcess(world.context(), own, Mock(), Mock(), Mock(), None)
+    started = EpochStarted("0", "f", "t", bucket_ms=world.pipeline.bucket_ms)
+    topic = world.pipeline.topic_names.boundaries(STAGE)
+    expected = expected_stream(world.pipeline, STAGE)
+    own = BoundaryReader(world.log, topic, ["0"], expected=expected)
     with pytest.raises(ConfigurationError, match="halvings"):
-        starting.may_begin(writer.log_state)
+        BoundaryWriter(world.log, topic, own, started, world.clock).start()
 
 
 class Overloaded:

@@ -10,16 +10,20 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
+from anabranch.codec import boundary_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import Binding, Pipeline
+from anabranch.pipeline.model import Binding, Federation, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.stream_logs import open_elsewhere, open_published, open_stream
-from harness import sources
+from harness import outputs, sources
 from harness.sold_streams import ENTITY, SoldStream
 from harness.waiting import wait_until
 
@@ -32,6 +36,68 @@ def readers_of(keys: list[str]) -> Pipeline:
         name="speeds", pipeline="theirs", stream="means", record=sources.REPORT, keys=keys
     )
     return of.model_copy(update={"bindings": {"speeds": binding}})
+
+
+def append(log: LocalEventLog, *entries: LogEntry) -> None:
+    writer = log.writer()
+    for entry in entries:
+        value, headers = boundary_records.encode(entry)
+        writer.send(TopicPartition("theirs.means.boundaries", 0), value, headers=headers)
+    writer.flush()
+    writer.close()
+
+
+def test_a_stream_of_others_with_buckets_of_another_width_is_missing_until_it_has_ours() -> None:
+    """It ends no process that reads it."""
+    log, wide = LocalEventLog(VirtualClock()), EpochStarted("0", "f", "t", bucket_ms=500)
+    log.admin().create([topic_settings("boundaries", "theirs.means.boundaries")])
+    append(log, wide, BoundaryRecord("0", 0, BatchId("l", 0), None, 3))
+    reader = open_stream(log, readers_of([]), "speeds")
+    reader.read_to_end()
+    assert (reader.log_state.upto, reader.offset_next) == (0, 2)
+    assert reader.refused.startswith("its buckets have another width")
+    append(log, replace(wide, bucket_ms=100), BoundaryRecord("0", 2, BatchId("l", 0), None, 3))
+    reader.read_to_end()
+    assert (reader.log_state.upto, reader.refused) == (3, "")
+    reader.close()
+
+
+def test_a_trimmed_stream_of_others_without_a_usable_snapshot_is_missing() -> None:
+    log, wide = LocalEventLog(VirtualClock()), EpochStarted("0", "f", "t", bucket_ms=500)
+    log.admin().create([topic_settings("boundaries", "theirs.means.boundaries")])
+    state = LogState(["0"])
+    state.apply(0, wide)
+    append(log, wide, state.snapshot(1))
+    log.trim(TopicPartition("theirs.means.boundaries", 0), 1)
+    elsewhere = open_elsewhere(log, readers_of([]), "speeds", lock=threading.Condition())
+    wait_until(lambda: elsewhere.poll(20) == 0 and elsewhere.refused, 10, "it is told why")
+    assert elsewhere.refused == "its first records are deleted, and no log snapshot can be used"
+    assert elsewhere.log_state.upto == 0
+    elsewhere.close()
+
+
+def stage_of_two(**more: object) -> Pipeline:
+    """Return a pipeline whose stage a partner may run."""
+    of = outputs.pipeline("theirs")
+    federation = Federation(name="tolls", participant="mine", partners={"other": ["totals"]})
+    return of.model_copy(update={"federation": federation, **more})
+
+
+def test_only_where_no_partner_runs_a_stage_does_an_unknown_end_of_it_end_its_readers() -> None:
+    log, at = LocalEventLog(VirtualClock()), TopicPartition("theirs.totals.boundaries", 0)
+    log.admin().create([topic_settings("boundaries", at.topic)])
+    end = BoundaryRecord("0", 0, BatchId("l", 0), None, BUCKET_MAX, heirs=2)
+    writer = log.writer()
+    for entry in (EpochStarted("0", "f", "t", bucket_ms=100), end):
+        writer.send(at, boundary_records.encode(entry)[0])
+    writer.flush()
+    reader = open_stream(log, stage_of_two(), "totals")
+    reader.read_to_end()
+    assert (reader.log_state.upto, reader.log_state.heirs) == (0, 0)
+    assert reader.refused.startswith("a record ends it")
+    with pytest.raises(ConfigurationError, match="halvings"):
+        open_stream(log, stage_of_two(federation=None), "totals").read_to_end()
+    reader.close()
 
 
 def closed_by(key: SigningKey | None) -> LocalEventLog:

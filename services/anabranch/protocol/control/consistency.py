@@ -84,6 +84,10 @@ RECOMPUTED_DIFFER: Final = "recomputed_rows_differ"
 """Kind of an alarm: a replica that recomputed buckets for a reader made other rows. The reader asks
 again and again, and each reply remains in its topic.
 """
+RECORD_REFUSED: Final = "record_refused"
+"""Kind of an alarm: a partner that may run a stage wrote a record into the stage's log that
+contradicts the pipeline file (``protocol.log.boundary_log``, BL22).
+"""
 OVERLOAD_LASTS: Final = "overload_lasts"
 OUTPUT_AWAY: Final = "output_away"
 ROOM_WARNED_MS: Final = 3_600_000
@@ -457,7 +461,16 @@ GAP: Final = "gap"
 
 
 _ONCE: Final = frozenset(
-    {MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED, RECOMPUTED_DIFFER, SPLIT_DIFFERS}
+    {
+        MISMATCH,
+        FLOAT_MISMATCH,
+        GAP,
+        REJECTED,
+        ROWS_REJECTED,
+        RECOMPUTED_DIFFER,
+        RECORD_REFUSED,
+        SPLIT_DIFFERS,
+    }
 )
 """Kinds of alarms that are raised once for one cause, over all restarts of the manager."""
 

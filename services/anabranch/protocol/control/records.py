@@ -60,6 +60,10 @@ class ReplicaState(StrEnum):
             return cls.FAILURE
 
 
+INPUT_REFUSED: Final = "input_refused"
+"""State in the heartbeats of a replica with an input that another owner writes and that contradicts
+the pipeline file (``protocol.log.boundary_log``, BL22).
+"""
 INPUT_MISSING: Final = "input_missing"
 """State in the heartbeats of a source whose input is gone (``protocol.edge.missing_input``)."""
 

@@ -65,6 +65,9 @@ Invariants:
         more by then: what was read from the stream stays so.
     BL21 the first epoch of a higher attempt to split a shard ends all epochs of its half: no writer
         continues a record from before it. A process of a lower attempt begins no epoch.
+    BL22 of a stream that other owners write, no epoch of another width than the reader's counts,
+        and no record that ends a stream of which the reader knows no successors: the stream is
+        missing from there on, and its reader continues.
 
 Damaged blocks are detected by the reader of the parts (rule 7, ``streams.block_reader``).
 """
@@ -73,7 +76,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
@@ -96,6 +99,9 @@ from anabranch.protocol.log.records import (
 )
 from anabranch.protocol.log.writer_state import WriterState
 
+OTHER_WIDTH: Final = "other_width"
+UNKNOWN_SUCCESSORS: Final = "unknown_successors"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -109,7 +115,7 @@ class Outcome:
     recomputed, adopted (a log snapshot replaced the log state). Codes of ignored ones:
     ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, ended_branch, no_base,
     malformed, superseded (BL15), other_width and other_share (BL16), ended (BL20), earlier_attempt
-    (BL21), pending (more than PENDING_PARTS_MAX parts would be open).
+    (BL21), unknown_successors (BL22), pending (more than PENDING_PARTS_MAX parts would be open).
     """
     replica: str
 
@@ -157,6 +163,10 @@ class LogState:
         """
         self.stable_parts = 0
         """Number of parts of stable buckets that are not forgotten."""
+        self.bucket_ms_expected, self.may_end = 0, True
+        """Width that the stream must have, in ms, and whether a record may end the stream (BL22). 0
+        and True: the reader judges both by itself.
+        """
         self._end: BoundaryRecord | None = None
         self.heirs_known = 0
         """Number of successor streams that the reader follows. It may read beyond the end of the
@@ -354,6 +364,8 @@ class LogState:
         if self._end is not None:
             return "ended"
         if entry.heirs:
+            if not self.may_end:
+                return UNKNOWN_SUCCESSORS
             entry = replace(entry, past=max(entry.past, self._upto))
         if writer.version < self._version:
             return "superseded"
@@ -380,10 +392,11 @@ class LogState:
 
     def _begin(self, offset: int, writer: WriterState, entry: EpochStarted) -> Outcome:
         """Begin the writer's epoch at ``offset``, unless its width, share, version or attempt
-        excludes it (BL1, BL15, BL16, BL21).
+        excludes it (BL1, BL15, BL16, BL21, BL22).
         """
-        if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
-            return Outcome(accepted=False, reason="other_width", replica=entry.replica)
+        width_ms = self.bucket_ms or self.bucket_ms_expected
+        if width_ms and entry.bucket_ms not in (0, width_ms):
+            return Outcome(accepted=False, reason=OTHER_WIDTH, replica=entry.replica)
         if self.bucket_ms and entry.share != self.share:
             return Outcome(accepted=False, reason="other_share", replica=entry.replica)
         if entry.version < self._version:
@@ -688,12 +701,20 @@ class LogState:
                     f"a log snapshot gives bucket {entry.first} to {entry.replica[:60]!r}, which is"
                     " not a writer in it"
                 )
+        if self.bucket_ms_expected and log_snapshot.bucket_ms not in (0, self.bucket_ms_expected):
+            raise RemoteProtocolError(
+                f"a log snapshot has buckets of {log_snapshot.bucket_ms} ms, not of"
+                f" {self.bucket_ms_expected} ms"
+            )
+        end = next((r.last for r in log_snapshot.replicas if r.last and r.last.heirs), None)
+        if end is not None and not self.may_end:
+            raise RemoteProtocolError("a log snapshot describes a stream that has ended")
         self._forgotten, self._past = log_snapshot.forgotten, log_snapshot.past
         self._version = log_snapshot.version
         self._version_after = log_snapshot.version_after
         self.bucket_ms, self.share = log_snapshot.bucket_ms, log_snapshot.share
         self.rest_upto, self.attempt = log_snapshot.rest_upto, log_snapshot.attempt
-        self._end = next((r.last for r in log_snapshot.replicas if r.last and r.last.heirs), None)
+        self._end = end
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:

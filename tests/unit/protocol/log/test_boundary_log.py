@@ -253,6 +253,34 @@ def test_bl20_a_stream_that_has_ended_takes_nothing_more_and_is_no_sign() -> Non
     assert again.apply(6, record(4, 3, BUCKET_MAX)).reason == "ended"
 
 
+def test_bl22_of_a_stream_that_others_write_what_contradicts_its_reader_does_not_count() -> None:
+    def foreign() -> LogState:
+        log_state = LogState(["0"])
+        log_state.bucket_ms_expected, log_state.may_end = 250, False
+        return log_state
+
+    log_state, wide = foreign(), dataclasses.replace(started(), bucket_ms=500)
+    assert log_state.apply(0, wide).reason == "other_width"
+    assert log_state.apply(1, record(0, 0, 9)).reason == "fenced"
+    begun = dataclasses.replace(started(), bucket_ms=250)
+    assert log_state.apply(2, begun).reason == "epoch"
+    assert log_state.apply(3, record(2, 0, 5, past=5)).reason == "accepted"
+    end = dataclasses.replace(record(2, 1, BUCKET_MAX, past=5), heirs=2)
+    assert log_state.apply(4, end).reason == "unknown_successors"
+    assert log_state.apply(5, record(2, 1, 6)).reason == "accepted", "its writer continues"
+    assert (log_state.upto, log_state.heirs) == (6, 0)
+
+    ended = state_after(begun, record(0, 0, 5), dataclasses.replace(end, epoch=0, prev=None))
+    for snapshot in (state_after(wide).snapshot(1), ended.snapshot(3)):
+        again = foreign()
+        with pytest.raises(RemoteProtocolError, match="log snapshot"):
+            again.adopt(snapshot)
+        assert again.snapshot(0) == foreign().snapshot(0), "nothing has changed"
+    again = foreign()
+    again.adopt(log_state.snapshot(6))
+    assert again.upto == 6
+
+
 def test_a_stream_keeps_what_its_first_epoch_says_of_the_streams_before() -> None:
     first = dataclasses.replace(started("0"), bucket_ms=250, rest_upto=40)
     log_state = state_after(first, dataclasses.replace(first, token="u", rest_upto=0))
