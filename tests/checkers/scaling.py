@@ -10,6 +10,7 @@ Rules:
         where it was moved, or the move was withdrawn.
     MZ5 a replica that is moved because it is overloaded was so in all reports of the window.
     MZ6 of two decisions made from the same place, one counts.
+    MZ7 no batch of the window was one of the first ones of a process, which are always slow.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Reported(NamedTuple):
     at_ms: int
     busy: int | None
     behind_ms: int
+    is_cold: bool = False
+    """Whether one of the first batches of a process ran there."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ def check(known: Scaled) -> Iterator[str]:
                 yield f"{name}: {source} had not begun it (MZ4)"
         if move.cause == "overload" and not _was_overloaded(known, source, move.at_ms):
             yield f"{name}: it was not overloaded in the whole window (MZ5)"
+        if move.cause == "overload" and _was_cold(known, source, move.at_ms):
+            yield f"{name}: a process had just begun on {source} (MZ7)"
         before += bool(move.cause)
         last_ms = move.at_ms
 
@@ -115,6 +120,16 @@ def _has_ended(known: Scaled, source: str, since_ms: int, at_ms: int) -> bool:
     """Return whether the replica has begun on ``source``, last of all, since it was moved there."""
     earlier = [(when, node) for when, node in known.begun if when <= at_ms]
     return not earlier or earlier[-1][1] == source or earlier[-1][0] < since_ms - known.late_ms
+
+
+def _was_cold(known: Scaled, source: str, at_ms: int) -> bool:
+    """Return whether a report of the window that the scaler has surely read is one of first
+    batches.
+    """
+    first_ms, last_ms = at_ms - int(known.for_ms * _NEARLY), at_ms - known.late_ms
+    return any(
+        each.is_cold and first_ms <= each.at_ms <= last_ms for each in known.reports.get(source, ())
+    )
 
 
 def _was_overloaded(known: Scaled, source: str, at_ms: int) -> bool:

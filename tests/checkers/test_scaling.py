@@ -61,6 +61,14 @@ def test_of_two_decisions_from_one_place_one_counts() -> None:
             ),
             "MZ5",
         ),
+        (
+            replace(
+                KNOWN,
+                moves=[SLIDE],
+                reports={HOME: [each._replace(is_cold=each.at_ms == 4_000) for each in BUSY]},
+            ),
+            "MZ7",
+        ),
     ],
 )
 def test_what_is_wrong_is_found(known: Scaled, rule: str) -> None:

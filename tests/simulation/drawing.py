@@ -260,7 +260,10 @@ def _few_stages(options: Options, rng: random.Random) -> Options:
 def _few_stages_that_may_be_busy(options: Options, rng: random.Random) -> Options:
     options = replace(_few_stages(options, rng), has_manager=True, has_store=rng.random() < 0.5)
     busy_ms = rng.choice((0, 150, 250))
-    stages = tuple(replace(stage, function_ms=busy_ms, replicas=1) for stage in options.stages)
+    cold_ms = random.Random(f"{options.seed}/cold").choice((0, 0, 1_500, 2_500))
+    stages = tuple(
+        replace(stage, function_ms=busy_ms, cold_ms=cold_ms, replicas=1) for stage in options.stages
+    )
     return replace(options, stages=stages, buckets=rng.randint(20, 32))
 
 

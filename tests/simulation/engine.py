@@ -33,6 +33,7 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
+from anabranch.protocol.stage.load_control import COLD_BATCHES
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
@@ -156,6 +157,20 @@ class Core:
                 left_ms -= step_ms
         finally:
             self._working -= 1
+
+
+class FirstBatches:
+    """Additional time of the first batches with rows of a process, whichever query runs them."""
+
+    def __init__(self, cold_ms: int) -> None:
+        self._cold_ms, self._count = cold_ms, 0
+
+    def take_ms(self, rows: int) -> int:
+        """Count a batch of ``rows``. Return its additional time, in ms."""
+        if not rows or self._count == COLD_BATCHES:
+            return 0
+        self._count += 1
+        return self._cold_ms // self._count
 
 
 class WatchedDriver:
@@ -310,6 +325,7 @@ class SimulatedStage:
         self._stage = options
         self._rng = rng
         self._moved = moved
+        self._first_batches = FirstBatches(options.cold_ms)
         is_stateful = options.operator in ("sum", "both", "timed")
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
@@ -345,6 +361,7 @@ class SimulatedStage:
             self._rng,
             _Task(query, driver, output, find, done),
             self._core,
+            self._first_batches,
         )
         running.begin()
         return running
@@ -376,8 +393,10 @@ class SimulatedQuery:
         rng: random.Random,
         task: _Task,
         core: Core,
+        first_batches: FirstBatches,
     ) -> None:
         self._core = core
+        self._first_batches = first_batches
         self._context = context
         self._port = port
         self._stage = stage
@@ -531,8 +550,9 @@ class SimulatedQuery:
             logged.watermark_ms,
             before,
         )
-        if stage.function_ms:
-            clock.sleep_ms(stage.function_ms)
+        function_ms = stage.function_ms + self._first_batches.take_ms(start.rows)
+        if function_ms:
+            clock.sleep_ms(function_ms)
         is_stable = start.kind is BoundaryKind.STABLE
         fails = (
             None

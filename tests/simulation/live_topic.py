@@ -243,7 +243,7 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
     stages = 1 + sum(stage.name in own for stage in run.options.stages)
     # A bucket waits for the batch that runs when it comes, for the rest after it, and for its own.
     engines_ms = stages * ENGINE_MS + sum(
-        2 * stage.batch_ms + stage.pace_ms
+        2 * (stage.batch_ms + stage.cold_ms) + stage.pace_ms
         for stage in run.options.stages
         if stage.name in {output.stream, *own}
     )

@@ -88,6 +88,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "silent_node_is_lost_at_once": 157,
     "lost_node_is_waited_for": 157,
     "one_report_is_overload": 157,
+    "first_batches_are_judged": 665,
     "goes_back_before_it_has_begun": 157,
     "former_life_is_heard": 29,
     "checkpoint_of_an_earlier_life_counts": 755,

@@ -47,6 +47,10 @@ class StageOptions:
     """Additional duration of a batch, in ms."""
     function_ms: int = 0
     """Time that the function takes in each batch, in ms: within it the replica counts as busy."""
+    cold_ms: int = 0
+    """Additional time that it takes in the first batch with rows of a process, in ms; in the second
+    one half, in the third one third, ... of COLD_BATCHES (``protocol.stage.load_control``).
+    """
     ha: HaMode = "active"
     """Mode of the stage. If it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0

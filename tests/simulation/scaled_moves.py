@@ -39,7 +39,8 @@ class ScaledMoving(Moving):
         """
         known = self._known()
         began_ms = max((at_ms for at_ms, _ in known.begun), default=0)
-        is_settled = self._network.scheduler.now_ms - began_ms >= _SETTLED_MS
+        cold_ms = max(stage.cold_ms for stage in self._options.stages)
+        is_settled = self._network.scheduler.now_ms - began_ms >= _SETTLED_MS + cold_ms
         return self.is_lost(*self._writer) or (
             is_settled and self._running() == [checker.place(known)]
         )
@@ -75,6 +76,7 @@ class ScaledMoving(Moving):
                     next((x.busy_permille for x in report.replicas if x.leads), None),
                     next((x.behind for x in report.replicas if x.leads), 0)
                     * self._options.bucket_ms,
+                    any(x.is_cold for x in report.replicas),
                 )
                 for at_ms, report in self._records(names.node_reports(node))
                 if isinstance(report, NodeReport)

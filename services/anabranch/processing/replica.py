@@ -449,7 +449,7 @@ class ReplicaRunner:
             entry.running = start = BatchStart(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
-            self._busy.began(query, self._clock.monotonic_ms())
+            self._busy.began(query, rows, self._clock.monotonic_ms())
             self._process.batch_began(query)
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)

@@ -429,6 +429,7 @@ class StageReplica:
             busy_permille=0 if busy is None else busy.busy_permille,
             rows_per_s=0 if busy is None else busy.rows_per_s,
             behind=0 if runner is None else runner.behind(),
+            is_cold=busy is not None and busy.is_cold,
         )
 
     def stop(self) -> None:

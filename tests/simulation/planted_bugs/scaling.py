@@ -37,6 +37,15 @@ SCALING: Final = (
         by=("scaling",),
     ),
     Mutant(
+        "first_batches_are_judged",
+        "protocol.control.scaling:Scaler._observe",
+        "if track is None or is_over or is_cold:",
+        "if track is None or is_over:",
+        "SG13",
+        scenario=SCALED,
+        by=("scaling",),
+    ),
+    Mutant(
         "goes_back_before_it_has_begun",
         "protocol.control.scaling:Scaler._not_begun",
         "now_ms - since_ms >= BEGIN_MS_MAX",

@@ -88,6 +88,7 @@ LOAD = ReplicaLoad(
     busy_permille=730,
     rows_per_s=4_000,
     behind=2,
+    is_cold=True,
 )
 REPORT = NodeReport(node="north.7", written_ms=4, cores=2, replicas=(LOAD, LOAD))
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)

@@ -16,7 +16,15 @@ from experiments.overload.__main__ import COURSE
 from experiments.overload.demo import report
 from experiments.overload.deployments import SHED, one_stage, scaled_stage, two_stages
 from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
-from experiments.overload.rush import MAX_DELAY_MS, Outcome, Shown, Truth, judge
+from experiments.overload.rush import (
+    MAX_DELAY_MS,
+    Lasting,
+    Outcome,
+    Shown,
+    Truth,
+    is_steady,
+    judge,
+)
 from harness.load_bench import WAITS
 
 QOS = Qos(Curve(((0, 1_000), (5_000, 1_000), (10_000, 0))), Curve(((0, 1_000), (1_000, 0)), True))
@@ -136,13 +144,36 @@ def test_the_pipelines_are_valid(tmp_path: Path, shed: str) -> None:
     assert scaled.max_delay_ms == MAX_DELAY_MS
 
 
+def test_a_rush_begins_after_results_that_come_steadily() -> None:
+    clock = [0]
+    ends = range(1_000, 12_000, 1_000)
+    shown = shown_of(
+        clock,
+        [
+            (end_ms + late_ms, "live", Message(end_ms, 0, (1, 0, 2), kind="insertion"))
+            for end_ms, late_ms in zip(ends, (2_900, 2_500, 900, *([700] * 8)), strict=True)
+        ],
+    )
+    assert is_steady(shown)
+    clock[0] += 5_000
+    assert not is_steady(shown), "none come any more"
+    steady = Lasting(4)
+    assert [at_s for at_s in range(12) if steady.holds(at_s, is_so=at_s not in (0, 3))] == [
+        8,
+        9,
+        10,
+        11,
+    ]
+
+
 def test_the_page_says_until_when_rows_were_left_out_beside_a_split() -> None:
-    found = replace(rush(), split_s=2.6)
+    found = replace(rush(), decided_s=1.8, split_s=2.6)
     assert found.shed_until_s == 3.0, "the window that ends at 6 000 ms"
-    assert replace(found, shares=((-1.0, 700), (1.0, 0))).shed_until_s == 0
+    calm = replace(found, shares=((-1.0, 700), (1.0, 0)))
+    assert (found.shed_from_s, calm.shed_from_s, calm.shed_until_s) == (1.0, 0, 0)
     blocks = tables({"rows": [rush()], "scaled": [found]}, COURSE, "today")
     assert blocks["one"].count("| rows |") == 1
     assert "| rows | 0.8 s | 2.0 s | 4.8 s | 50 % |" in blocks["one"]
-    assert "| 3 s | 3 s | 0 of 16 |" in blocks["scaled"]
+    assert "| 1 s | 2 s | 3 s | 3 s | 0 of 16 |" in blocks["scaled"]
     assert "never" in tables({"scaled": [rush()]}, COURSE, "today")["scaled"]
     assert "scaled" not in plots({"rows": [rush()], "scaled": [found]})["overload-measured"]

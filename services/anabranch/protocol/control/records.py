@@ -298,6 +298,10 @@ class ReplicaLoad:
     """Rows that its batches read, per second."""
     behind: int
     """Number of buckets that are complete on all its inputs and that it has not closed."""
+    is_cold: bool = False
+    """Whether one of its first batches ran, which take longer than later ones
+    (``protocol.stage.busy_time``).
+    """
 
     @property
     def label(self) -> str:

@@ -15,12 +15,15 @@ which a batch ran, the rows that it read, and how many complete buckets it is be
 threshold must be exceeded in consecutive reports before anything is done. A replica is overloaded
 if it falls behind in both halves of the window, or if its batches fill more than ``above`` of the
 time in each report of the window while it does not catch up. (A lag that comes at once is the
-backlog of a failure that has ended, and a lag of a second is the pace of batches.) The load of a
-node is the sum of the busy shares of its replicas per core. Of all moves of one replica away from
-the node of an overloaded one, that one is chosen after which the more loaded of both nodes has the
-least load. If no move makes that less by ``RELIEF_MIN_PERMILLE``, nothing is moved: a replica that
-has its node for itself is not helped by another node of the same size. What helps then is to divide
-its work: its shard is *split* if the pipeline file names halves of it
+backlog of a failure that has ended, and a lag of a second is the pace of batches.) The first
+batches of a process, the *cold* ones (``protocol.stage.busy_time``), are slow whatever its load,
+and take the cores from its neighbours: while they run, what a node reports is not judged.
+
+The load of a node is the sum of the busy shares of its replicas per core. Of all moves of one
+replica away from the node of an overloaded one, that one is chosen after which the more loaded of
+both nodes has the least load. If no move makes that less by ``RELIEF_MIN_PERMILLE``, nothing is
+moved: a replica that has its node for itself is not helped by another node of the same size. What
+helps then is to divide its work: its shard is *split* if the pipeline file names halves of it
 (``protocol.control.halving``). Each half is expected to take half of what the shard takes, and goes
 to the node that has the least load per core once the shard has ended; of equal ones to that which
 has the least until then, while the shard does its work beside them. So a half stays beside the
@@ -76,6 +79,8 @@ Invariants:
     SG12 what does not run is not moved: a half before its split is wanted and after it was
         withdrawn. A shard and its halves are neither moved for load nor split while they are
         compared, and the windows of the halves begin when they take over.
+    SG13 a report of a node on which a cold batch ran begins a new window for each of its replicas:
+        what waits then is no measure of a load, and neither is how long the batch takes.
 """
 
 from __future__ import annotations
@@ -361,9 +366,10 @@ class Scaler:
             for label, track in self._tracks.items()
             if track.node != report.node or label in here
         }
+        is_cold = any(load.is_cold for load in report.replicas)
         for load in report.replicas:
             if load.is_here and load.label in self._home:
-                self._observe(report.node, load, now_ms)
+                self._observe(report.node, load, now_ms, is_cold=is_cold)
 
     def moved(self, move: Move, source: str, now_ms: int, *, is_new: bool) -> None:
         """Apply a record of the log of moves that counts, after ``places`` have taken it.
@@ -538,6 +544,7 @@ class Scaler:
                     "busy_permille": load.busy_permille,
                     "rows_per_s": load.rows_per_s,
                     "behind_ms": load.behind * self._rules.bucket_ms,
+                    "is_cold": load.is_cold,
                     "is_overloaded": load.leads and self.is_overloaded(load.label, now_ms),
                 }
                 for load in (() if report is None else report.replicas)
@@ -547,14 +554,17 @@ class Scaler:
     # -- the steps of these
     # ----------------------------------------------------------------------------------------------
 
-    def _observe(self, node: str, load: ReplicaLoad, now_ms: int) -> None:
+    def _observe(self, node: str, load: ReplicaLoad, now_ms: int, *, is_cold: bool) -> None:
         """Add a load to the window of its replica, if ``node`` has its place (SG1): an old process
-        may not know yet that it was replaced.
+        may not know yet that it was replaced. ``is_cold``: a cold batch ran on the node (SG13).
         """
         if node != self._places.node_of(load.label):
             return
         track = self._tracks.get(load.label)
-        if track is None or track.node != node or now_ms - track.seen[-1][0] > REPORT_GAP_MS:
+        is_over = track is not None and (
+            track.node != node or now_ms - track.seen[-1][0] > REPORT_GAP_MS
+        )
+        if track is None or is_over or is_cold:
             track = self._tracks[load.label] = _Track(node, deque())
         self._begun.add(load.label)
         track.seen.append((now_ms, load))

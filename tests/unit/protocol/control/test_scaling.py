@@ -65,6 +65,8 @@ class World:
         self.behind: dict[str, int] = {}
         self.runs = {label: self.places.node_of(label) for label in self.places.labels()}
         self.stands_by: set[str] = set()
+        self.cold: set[str] = set()
+        """Replicas whose first batches run."""
         self.dead: set[str] = set()
         self.cores: Mapping[str, int] = dict.fromkeys((HOME, SECOND, POOL, NEXT), 2)
         self.restoring: set[str] = set()
@@ -83,6 +85,7 @@ class World:
                 busy_permille=self.busy.get(label, 0),
                 rows_per_s=10,
                 behind=self.behind.get(label, 0),
+                is_cold=label in self.cold,
             )
             for label, where in self.runs.items()
             if where == node
@@ -318,6 +321,58 @@ class TestOverload:
         world.busy |= {"slow.0": 1_000, "light.0": 200}
         action = world.until(30)
         assert action.label == "light.0", "a neighbour makes room instead"
+
+
+class TestCold:
+    """SG13."""
+
+    def test_first_batches_are_no_overload_however_long(self) -> None:
+        world = World()
+        world.run(12)
+        world.busy["slow.0"] = 1_000
+        world.cold = {"slow.0"}
+        for behind in range(10, 400, 10):
+            world.behind["slow.0"] = behind
+            assert world.run(1) == []
+        world.cold, world.busy["slow.0"] = set(), 600
+        for behind in range(390, 0, -10):
+            world.behind["slow.0"] = behind
+            assert world.run(1) == []
+        assert world.scaler.notes == {}
+
+    def test_nor_is_what_they_take_from_a_neighbour(self) -> None:
+        world = World()
+        world.run(12)
+        world.busy |= {"slow.0": 1_000, "light.0": 950}
+        world.cold = {"slow.0"}
+        assert world.run(30) == []
+
+    def test_what_follows_them_is_judged(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.cold = {"slow.0"}
+        assert world.run(30) == []
+        world.cold = set()
+        assert world.run(RULES.for_ms / 1_000 - 1) == []
+        assert world.until(3).label == "slow.0"
+
+    def test_those_of_another_node_delay_nothing(self) -> None:
+        world = World()
+        world.busy |= {"slow.0": 950, "slow.1": 900}
+        world.cold = {"slow.1"}
+        assert world.until(30).label == "slow.0"
+        shown: Any = world.scaler.shown(world.now_ms)["nodes"]
+        assert [each["is_cold"] for each in shown[SECOND]["replicas"]] == [True]
+
+    def test_what_was_moved_goes_back_once_it_is_warm(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.until(30)
+        world.busy["slow.0"] = 100
+        world.cold = {"slow.0"}
+        assert world.run(60) == []
+        world.cold = set()
+        assert world.until(60).cause is Cause.BACK
 
 
 class TestOneAtATime:

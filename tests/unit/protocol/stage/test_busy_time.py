@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
+from anabranch.protocol.stage.busy_time import COLD_MS_MAX, BusyRead, BusyTime
+from anabranch.protocol.stage.load_control import COLD_BATCHES
 
 
 def test_nothing_ran() -> None:
@@ -15,7 +16,7 @@ def test_nothing_ran() -> None:
 def test_a_batch_that_runs_counts_before_its_end() -> None:
     """BT2."""
     busy = BusyTime(0)
-    busy.began("q", 500)
+    busy.began("q", 0, 500)
     assert busy.read(1_000).busy_permille == 500
     assert busy.read(2_000) == BusyRead(1_000, 1_000, 0)
     busy.ended("q", 30, 2_250)
@@ -27,8 +28,8 @@ def test_a_batch_that_runs_counts_before_its_end() -> None:
 def test_two_queries_at_the_same_time_count_once() -> None:
     """BT1, BT3."""
     busy = BusyTime(0)
-    busy.began("stable", 0)
-    busy.began("branch", 100)
+    busy.began("stable", 0, 0)
+    busy.began("branch", 0, 100)
     busy.ended("stable", 5, 400)
     busy.ended("branch", 7, 600)
     assert busy.read(1_000) == BusyRead(1_000, 600, 12)
@@ -36,7 +37,7 @@ def test_two_queries_at_the_same_time_count_once() -> None:
 
 def test_what_is_read_twice_at_once_has_no_share() -> None:
     busy = BusyTime(0)
-    busy.began("q", 0)
+    busy.began("q", 0, 0)
     busy.read(1_000)
     found = busy.read(1_000)
     assert (found.busy_permille, found.rows_per_s) == (0, 0)
@@ -46,3 +47,40 @@ def test_a_dropped_query_that_never_ran_changes_nothing() -> None:
     busy = BusyTime(0)
     busy.ended("q", 0, 700)
     assert busy.read(1_000) == BusyRead(1_000, 0, 0)
+
+
+def test_the_first_batches_with_rows_are_cold() -> None:
+    """BT4."""
+    busy = BusyTime(0)
+    for second in range(COLD_BATCHES):
+        busy.began("branch" if second else "q", 7, second * 1_000)
+        busy.ended("branch" if second else "q", 7, second * 1_000 + 900)
+        assert busy.read(second * 1_000 + 1_000).is_cold
+    busy.began("q", 7, 10_000)
+    assert not busy.read(11_000).is_cold
+
+
+def test_a_batch_without_rows_is_not_cold() -> None:
+    """BT4: it says nothing of Java."""
+    busy = BusyTime(0)
+    for second in range(COLD_BATCHES):
+        busy.began("q", 0, second * 1_000)
+        busy.ended("q", 0, second * 1_000 + 500)
+        assert not busy.read(second * 1_000 + 1_000).is_cold
+    busy.began("q", 1, 9_000)
+    assert busy.read(10_000).is_cold
+    busy.ended("q", 1, 10_500)
+    assert busy.read(11_000).is_cold
+    assert not busy.read(12_000).is_cold, "none ran"
+
+
+def test_after_a_minute_no_batch_is_cold() -> None:
+    """BT4: an overload that begins with long batches is seen at last."""
+    busy = BusyTime(0)
+    busy.began("q", 1_000, 1_000)
+    assert busy.read(COLD_MS_MAX).is_cold
+    assert busy.read(COLD_MS_MAX + 2_000).is_cold, "it began a second later"
+    assert not busy.read(COLD_MS_MAX + 3_000).is_cold
+    busy.ended("q", 1_000, COLD_MS_MAX + 4_000)
+    busy.began("q", 1_000, COLD_MS_MAX + 4_000)
+    assert not busy.read(COLD_MS_MAX + 5_000).is_cold
