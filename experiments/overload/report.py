@@ -61,10 +61,17 @@ def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str
         blocks["two"] = f"{measured}\n\n{table(head_two, two)}"
     for outcome in found.get("scaled", ()):
         cells = _cells(outcome, course.calm)
-        split = "never" if outcome.split_s is None else f"{outcome.split_s:.0f} s"
-        until = f"{outcome.shed_until_s:.0f} s"
-        row = [*cells[:5], split, until, cells[-1]]
-        head = (*_HEAD[1:6], "split after", "rows left out until", "wrong")
+        times = (outcome.shed_from_s, outcome.decided_s, outcome.split_s, outcome.shed_until_s)
+        passed = ["never" if at_s is None else f"{at_s:.0f} s" for at_s in times]
+        head = (
+            *_HEAD[1:6],
+            "rows left out from",
+            "split wanted after",
+            "split after",
+            "rows left out until",
+            "wrong",
+        )
+        row = [*cells[:5], *passed, cells[-1]]
         blocks["scaled"] = f"{measured}\n\n{table(head, [row])}"
     return blocks
 

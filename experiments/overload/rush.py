@@ -61,6 +61,7 @@ class Course:
     """Rows per second before and after the rush."""
     rush: int
     before_s: float
+    """Time for which results come steadily before the rush, without a break."""
     rush_s: float
 
 
@@ -234,10 +235,19 @@ class Outcome:
     """The same of corrected results."""
     shares: tuple[tuple[float, int], ...]
     """Seconds since the begin of the rush, and per mille of the rows that new results lacked."""
+    decided_s: float | None = None
+    """Time from the begin of the rush until the scaler wanted to split the stage, in seconds."""
     split_s: float | None = None
     """Time from the begin of the rush until the halves of the stage were proven, in seconds; None:
     it was not split.
     """
+
+    @property
+    def shed_from_s(self) -> float:
+        """Time from the begin of the rush to the first window whose first result lacked rows, in
+        seconds; 0 if there is none.
+        """
+        return min((at_s for at_s, shed in self.shares if shed > 0 and at_s > 0), default=0.0)
 
     @property
     def shed_until_s(self) -> float:
@@ -279,10 +289,15 @@ class Rush:
             self.readers.start()
             self.traffic = traffic = Traffic(kafka, "passages", course.calm)
             traffic.start()
-            outcomes, began_ms = self._drive(deployment, traffic, course, each_s)
-            split_ms = self._split_ms(kafka)
-            split_s = None if split_ms is None else (split_ms - began_ms) / 1_000
-            return [replace(each, split_s=split_s) for each in outcomes]
+            outcomes, began_ms = self._drive(deployment, traffic, course, each_s, kafka)
+            at_s = {
+                step.step: (step.written_ms - began_ms) / 1_000
+                for step in reversed(self._steps(kafka))
+            }
+            return [
+                replace(each, decided_s=at_s.get(Step.WANTED), split_s=at_s.get(Step.CONFIRMED))
+                for each in outcomes
+            ]
         finally:
             if self.traffic is not None:
                 self.traffic.end()
@@ -298,15 +313,24 @@ class Rush:
         traffic: Traffic,
         course: Course,
         each_s: Callable[[Rush, float], None],
+        kafka: str,
     ) -> tuple[list[Outcome], int]:
-        """Return the outcomes, and the time at which the rush began, in ms."""
-        wait = _Waiting(self, deployment, each_s)
+        """Return the outcomes, and the time at which the rush began, in ms.
+
+        Raises:
+            RuntimeError: the scaler has split the stage before the rush, so the run would not show
+                what the split does about it.
+        """
+        wait, steady = _Waiting(self, deployment, each_s), Lasting(course.before_s)
         wait.until(
-            lambda: all(self._is_steady(each) for each in self.shown.values()),
-            _READY_S,
-            "steady results",
+            lambda: steady.holds(
+                time.monotonic(), is_so=all(is_steady(each) for each in self.shown.values())
+            ),
+            _READY_S + course.before_s,
+            f"steady results for {course.before_s:.0f} s",
         )
-        wait.seconds(course.before_s)
+        if steps := self._steps(kafka):
+            raise RuntimeError(f"the stage was split before the rush: {steps[0].reason}")
         began_ms = received_ms()
         wait.began_ms = began_ms
         traffic.rows_per_s = course.rush
@@ -341,24 +365,16 @@ class Rush:
             for name, shown in self.shown.items()
         ], began_ms
 
-    def _split_ms(self, kafka: str) -> int | None:
-        """Return the time at which the halves of a shard were proven first, in ms; None: no shard
-        was split.
-        """
-        if not self.pipeline.may_split:
-            return None
+    def _steps(self, kafka: str) -> list[SplitStep]:
+        """Return the steps of splits so far, the oldest first."""
         steps: list[SplitStep] = []
+        if not self.pipeline.may_split:
+            return steps
         topic, places = self.pipeline.topic_names.placement(), self.pipeline.places()
         log = KafkaEventLog(kafka)
         with closing(PlacementReader(log, topic, places, on_split=steps.append)) as reader:
             reader.read_to_end()
-        return next((step.written_ms for step in steps if step.step is Step.CONFIRMED), None)
-
-    @staticmethod
-    def _is_steady(shown: Shown) -> bool:
-        """Return whether the newest results come within two seconds of the others' delay."""
-        newest = [delay for _, delay in sorted(shown.delays_ms.items())[-8:]]
-        return len(newest) == 8 and max(newest) < 3_000 and max(newest) - min(newest) < 1_500
+        return steps
 
     @staticmethod
     def _has_caught_up(shown: Shown, ended_ms: int) -> bool:
@@ -434,6 +450,34 @@ def judge(
         ),
         shares=tuple(((end - began_ms) / 1_000, shed) for end, shed in sorted(shown.shed.items())),
     )
+
+
+def is_steady(shown: Shown) -> bool:
+    """Return whether results come, with delays that differ by less than two seconds."""
+    newest = sorted(shown.delays_ms.items())[-8:]
+    delays = [delay for _, delay in newest]
+    return (
+        len(newest) == 8
+        and max(delays) < 3_000
+        and max(delays) - min(delays) < 2_000
+        and shown.now_ms() - newest[-1][0] < IN_TIME_MS
+    )
+
+
+@dataclass
+class Lasting:
+    """Condition that must hold for some time without a break."""
+
+    for_s: float
+    _since_s: float | None = None
+
+    def holds(self, now_s: float, *, is_so: bool) -> bool:
+        """Return whether it has held for ``for_s``. ``is_so``: whether it holds now."""
+        if not is_so:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+        return self._since_s is not None and now_s - self._since_s >= self.for_s
 
 
 class _Waiting:
