@@ -240,7 +240,7 @@ linear-road: classes ## Linear Road, each answer judged: border cases, then a ho
 	$(BIN)/python -m benchmarks.linear_road $(ARGS)
 
 .PHONY: smart-grid
-smart-grid: classes ## the smart grid's load predictions and outliers, each result judged: at full speed, then overloaded with shedding (five minutes; ARGS="--houses 40 --minutes 60" is an hour of the whole challenge)
+smart-grid: classes ## the smart grid's load predictions and outliers, each result judged: at full speed, then overloaded with shedding (five minutes; ARGS="--houses 40 --minutes 15" is the whole challenge in twelve, "--minutes 60" an hour of it)
 	$(BIN)/python -m benchmarks.smart_grid $(ARGS)
 
 .PHONY: nexmark

@@ -3,7 +3,7 @@
 - ``generator``: readings in the challenge's layout, drawn from a seed.
 - ``oracle``: the expected results, computed without any code of the example.
 - ``validator``: comparison of results with the expected ones; ``mutants``: faults that it finds.
-- ``feeder``, ``receiver``, ``__main__``: runs of ``examples/smart_grid``.
+- ``feeder``, ``receiver``, ``__main__``: runs of the example; ``parts``: what they cost.
 
 The rules and their choices: docs/experiments/smart_grid.md.
 """

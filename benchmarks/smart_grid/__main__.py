@@ -2,6 +2,7 @@
 
     make smart-grid                                    # ten houses, a few minutes
     make smart-grid ARGS="--houses 40 --minutes 60"    # an hour of the whole challenge
+    make smart-grid ARGS="--houses 40 --minutes 15"    # all houses, within twelve minutes
 
 Exit code: 0 every corrected result of both runs is right and there once; 1 not; 2 not judged, also
 where the overload was none: no live result lacks a reading.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from benchmarks.smart_grid import generator
 from benchmarks.smart_grid.feeder import TOPIC, Fed, Feeder
 from benchmarks.smart_grid.generator import FIRST_S, HOUSES, Plan, World, digest
 from benchmarks.smart_grid.oracle import Expected, Prediction, expected
+from benchmarks.smart_grid.parts import Spent, edges_us, overload_factor, part_times, per_reading
 from benchmarks.smart_grid.receiver import Receiver, Shown
 from benchmarks.smart_grid.validator import Verdict, judge
 from demo.deployment import Deployment, DeploymentError, copy_pipeline
@@ -64,9 +67,9 @@ class Options:
     """Length of the overload and of the steady time that is measured before it, in seconds of the
     wall clock.
     """
-    factor: float
+    factor: float | None
     """Rate of the overload, as a multiple of the rate without shedding in the second half of its
-    run.
+    run; None: as large as the rest of the machine can take (``benchmarks.smart_grid.parts``).
     """
     drain_deadline_s: float
     """Time without any new result after which a run is over, in seconds."""
@@ -90,6 +93,8 @@ class Outcome:
     cpu_s: float
     others_cpu_s: float
     """Processor seconds of everything else on the machine in that time."""
+    spent: Spent = field(default_factory=dict)
+    """Processor time of each part for a reading, in microseconds."""
     came_s: dict[int, float] = field(default_factory=dict)
     """Wall clock, in s, at which the last prediction came of those due at each second of the
     input.
@@ -161,6 +166,7 @@ def _run(
         kafka = deployment.kafka()
         receiver = Receiver(kafka, live=shed)
         receiver.start()
+        before = part_times(deployment.status())
         begun_s, machine_s, tree_s = time.time(), busy_s(), meter.processor_s
 
         def watch(second: int) -> None:
@@ -173,6 +179,7 @@ def _run(
         _drain(receiver, deployment, truth, options.drain_deadline_s)
         cpu_s = meter.processor_s - tree_s
         others_s = busy_s() - machine_s - cpu_s
+        spent = per_reading(before, part_times(deployment.status()), fed.readings)
         receiver.stop()
     finally:
         if meter.is_alive():
@@ -181,7 +188,7 @@ def _run(
     verdict = judge(truth, receiver.predictions(), receiver.shares())
     seconds = receiver.newest_s - begun_s
     return Outcome(
-        verdict, fed, truth, receiver.first, seconds, cpu_s, others_s, dict(receiver.came_s)
+        verdict, fed, truth, receiver.first, seconds, cpu_s, others_s, spent, receiver.came_s
     )
 
 
@@ -266,6 +273,7 @@ def _exact(options: Options, folder: Path) -> tuple[Outcome, dict[str, Any]]:
         "readings_per_s": round(per_s),
         "readings_per_s_of_the_second_half": round(outcome.warm_readings_per_s),
         "cpu_s_per_million_readings": round(outcome.cpu_s / outcome.fed.readings * 1e6, 1),
+        "cpu_us_per_reading": outcome.spent,
         "others_cpu_s": round(outcome.others_cpu_s, 1),
         "extrapolated_hours_for_the_month": round(_CHALLENGE_READINGS / per_s / 3_600, 1),
     }
@@ -312,6 +320,7 @@ def _shed(
         "relative_error": quantiles(rush.errors),
         "error_w": quantiles([mw / 1_000 for mw in rush.errors_mw]),
         "all_corrected_after_s": round(outcome.seconds - outcome.fed.seconds, 1),
+        "cpu_us_per_reading": outcome.spent,
         "others_cpu_s": round(outcome.others_cpu_s, 1),
     }
     return outcome, facts
@@ -338,7 +347,9 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         "--rush", type=int, default=60, metavar="SECONDS", help="length of the overload (60)"
     )
     parser.add_argument(
-        "--factor", type=float, default=2.0, help="overload, in rates without shedding (2)"
+        "--factor",
+        type=float,
+        help="overload, in rates without shedding (as large as what is no stage can take)",
     )
     parser.add_argument(
         "--drain-deadline", type=float, default=90.0, help="seconds without any result (90)"
@@ -356,9 +367,16 @@ def run_both(options: Options, folder: Path) -> int:
     """Run and judge what ``options`` ask for. Return the exit code."""
     exact, exact_facts = _exact(options, folder)
     _tell("full speed, without shedding", exact.verdict, exact_facts)
-    shed, shed_facts = _shed(
-        options, folder, exact.readings_per_s, exact.warm_readings_per_s * options.factor
+    warm, cores = exact.warm_readings_per_s, os.cpu_count() or 1
+    factor = options.factor or overload_factor(exact.spent, warm, cores)
+    needed = edges_us(exact.spent) * warm * factor / 1e6
+    _say(
+        f"overload: {factor:.2f} times {warm:.0f} readings/s, for which what is no stage needs"
+        f" {needed:.1f} of {cores} cores"
     )
+    shed, shed_facts = _shed(options, folder, exact.readings_per_s, warm * factor)
+    shed_facts["factor"] = round(factor, 2)
+    shed_facts["cores_outside_of_the_stages"] = round(needed, 2)
     _tell("overload, with shedding", shed.verdict, shed_facts)
     plan = options.plan
     report = {
