@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.protocol.log.timeline import Timeline
 from harness import spark_files
 
@@ -44,9 +44,9 @@ def files(
     """
     (folder / "store").mkdir(parents=True)
     stored = stored_replicas(f"file://{folder / 'store'}", "elastic")
-    own = ReplicaDisk(folder / "old" / "kept.0", stored=stored)
-    new = ReplicaDisk(folder / "new" / "kept.0", stored=stored)
-    peer = ReplicaDisk(folder / "peer" / "kept.1", {"0": folder / "old" / "kept.0"})
+    own = ReplicaFolder(folder / "old" / "kept.0", stored=stored)
+    new = ReplicaFolder(folder / "new" / "kept.0", stored=stored)
+    peer = ReplicaFolder(folder / "peer" / "kept.1", {"0": folder / "old" / "kept.0"})
     say(f"writing {size_mb} MB")
     spark_files.fill(
         own.directory(_NAME),
@@ -58,7 +58,7 @@ def files(
     own.write(Timeline(_NAME, -1, None))
     found = []
 
-    def is_whole(disk: ReplicaDisk, name: str) -> bool:
+    def is_whole(disk: ReplicaFolder, name: str) -> bool:
         return disk.whole(name, [_LAST]) == _LAST
 
     def standby_copies(name: str) -> bool:

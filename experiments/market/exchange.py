@@ -19,7 +19,7 @@ from typing import Final
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import BookedContract, ContractState
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import Ledger, LedgerEntry, Metered, Settled
 from anabranch.protocol.federation.movements import (
     BringHome,
@@ -32,14 +32,14 @@ from anabranch.protocol.federation.movements import (
     Started,
     Withdrawn,
 )
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
 
 AUDITOR: Final = "broker"
 TICK_MS: Final = 100
 MEASURE_MS: Final = 1_000
 
-RUNS: Final = frozenset({Place.HERE, Place.OFFERED, Place.LEAVING, Place.RETURNING})
+RUNS: Final = frozenset({TaskPlace.HERE, TaskPlace.OFFERED, TaskPlace.LEAVING, TaskPlace.RETURNING})
 """Places at which a participant runs a task."""
 
 
@@ -212,12 +212,12 @@ class Exchange:
         life = self._life[name]
         for command in commands:
             match command:
-                case Offer():
+                case TaskOffer():
                     self._send(
                         self.contracts[command.contract_id].seller,
                         lambda agent, c=command: agent.offered(c, self.now_ms),  # type: ignore[misc]
                     )
-                case Answer():
+                case OfferAnswer():
                     self._send(
                         self.contracts[command.contract_id].buyer,
                         lambda agent, c=command: agent.answered(c, self.now_ms),  # type: ignore[misc]
@@ -314,7 +314,7 @@ class Exchange:
                 holding = self.agents[name].holdings.tasks.get(task)
                 if holding is not None and holding.place in RUNS:
                     self.copies[name].add(task)
-                elif holding is None or holding.place is Place.AWAY:
+                elif holding is None or holding.place is TaskPlace.AWAY:
                     self.copies[name].discard(task)
 
     def _task_of(self, entry: MovementEntry) -> str | None:

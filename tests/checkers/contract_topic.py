@@ -13,7 +13,7 @@ from typing import Final
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import Metered, Posting, Settled
 from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Started, Withdrawn
-from anabranch.protocol.federation.offers import Answer
+from anabranch.protocol.federation.offers import OfferAnswer
 from anabranch.protocol.federation.statements import Signature
 
 SILENT_SLOTS: Final = 2
@@ -371,7 +371,7 @@ def takes(entry: Entry, task: str, text: Contract, is_signed: IsSigned) -> bool:
     """
     answer = entry.statement
     return (
-        isinstance(answer, Answer)
+        isinstance(answer, OfferAnswer)
         and task in {each.name for each in answer.tasks}
         and is_signed(answer, entry.signature, text.seller)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.metering import overlap_ms
 from anabranch.protocol.federation.movements import MovementState
 from experiments.market.exchange import RUNS, Exchange
@@ -32,7 +32,9 @@ def waits(made: Exchange, longest_ms: int) -> Iterator[str]:
     where somebody lives.
     """
     for name, agent in made.agents.items():
-        for task in agent.holdings.at(Place.PROMISED, Place.OFFERED, Place.LEAVING, Place.COMING):
+        for task in agent.holdings.at(
+            TaskPlace.PROMISED, TaskPlace.OFFERED, TaskPlace.LEAVING, TaskPlace.COMING
+        ):
             if made.is_up(name) and made.now_ms - task.since_ms > longest_ms:
                 yield f"{task.name} is {task.place.value} at {name} since {task.since_ms}"
 

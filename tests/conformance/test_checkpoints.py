@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.ports import Checkpoints
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -73,14 +73,14 @@ class FolderRig(Rig):
 
     def __init__(self, folder: Path) -> None:
         self._roots = folder / "s.0", folder / "s.1"
-        self.own: ReplicaDisk = self.restarted()
-        self.peer: ReplicaDisk = ReplicaDisk(self._roots[1])
+        self.own: ReplicaFolder = self.restarted()
+        self.peer: ReplicaFolder = ReplicaFolder(self._roots[1])
 
-    def restarted(self) -> ReplicaDisk:
-        return ReplicaDisk(self._roots[0], {PEER: self._roots[1]})
+    def restarted(self) -> ReplicaFolder:
+        return ReplicaFolder(self._roots[0], {PEER: self._roots[1]})
 
     def _directory(self, disk: Checkpoints, name: str) -> Path:
-        assert isinstance(disk, ReplicaDisk)
+        assert isinstance(disk, ReplicaFolder)
         return disk.directory(name)
 
     def plan(self, disk: Checkpoints, name: str, batch: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import Chunk, Delivered, TopicPartition
+from anabranch.ports import Chunk, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     DataMissing,
     LocalProtocolError,
@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 def test_records_come_back_in_order_with_offsets_from_zero(rig: Rig) -> None:
     (at,) = rig.topic()
     delivered = rig.write(at, *(b"%d" % n for n in range(1_000)))
-    assert delivered == [Delivered(at, n) for n in range(1_000)]
+    assert delivered == [RecordPosition(at, n) for n in range(1_000)]
     chunks = read(rig.reader({at: 0}), 1_000)
     assert values(chunks) == [b"%d" % n for n in range(1_000)]
     assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(1_000))
@@ -92,19 +92,19 @@ def test_delivered_is_in_the_order_of_sending_across_partitions(rig: Rig) -> Non
     for at in order:
         writer.send(at, b"v")
     assert writer.flush() == [
-        Delivered(places[0], 0),
-        Delivered(places[2], 0),
-        Delivered(places[1], 0),
-        Delivered(places[1], 1),
-        Delivered(places[0], 1),
-        Delivered(places[2], 1),
-        Delivered(places[2], 2),
-        Delivered(places[2], 3),
-        Delivered(places[0], 2),
+        RecordPosition(places[0], 0),
+        RecordPosition(places[2], 0),
+        RecordPosition(places[1], 0),
+        RecordPosition(places[1], 1),
+        RecordPosition(places[0], 1),
+        RecordPosition(places[2], 1),
+        RecordPosition(places[2], 2),
+        RecordPosition(places[2], 3),
+        RecordPosition(places[0], 2),
     ]
     assert writer.flush() == []
     writer.send(places[1], b"v")
-    assert writer.flush() == [Delivered(places[1], 2)]
+    assert writer.flush() == [RecordPosition(places[1], 2)]
     writer.close()
 
 
@@ -117,7 +117,7 @@ def test_a_writer_says_when_it_need_not_be_waited_for(rig: Rig) -> None:
         writer.send(at, b"%d" % number)
         wait_until(writer.settled, 20, "settled")
     begun = given_s()
-    assert writer.flush() == [Delivered(at, number) for number in range(3)]
+    assert writer.flush() == [RecordPosition(at, number) for number in range(3)]
     assert given_s() - begun < 1
     writer.close()
     with pytest.raises(LocalProtocolError):
@@ -473,7 +473,7 @@ def test_after_a_rejected_record_the_writer_goes_on(rig: Rig) -> None:
     # Incompressible: the limit is about what is sent.
     large = b"".join(n.to_bytes(4, "big") for n in (pow(3, k, 2**32) for k in range(50_000)))
     writer.send(at, b"0")
-    assert writer.flush() == [Delivered(at, 0)]
+    assert writer.flush() == [RecordPosition(at, 0)]
     writer.send(at, large)
     with pytest.raises(RecordTooLarge):
         writer.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.ports import Delivered
+from anabranch.ports import RecordPosition
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.limits import MIB
 from harness.event_logs import Rig, read, values
@@ -16,7 +16,7 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
     writer = rig.log.transactional_writer(f"{rig.prefix}.w")
     writer.begin()
     writer.send(at, b"0")
-    assert writer.flush() == [Delivered(at, 0)]
+    assert writer.flush() == [RecordPosition(at, 0)]
     committed, all_of_it = rig.reader({at: 0}), rig.reader({at: 0}, committed=False)
     assert values(read(all_of_it, 1)) == [b"0"]
     assert committed.fetch(10, 500) == []
@@ -24,7 +24,7 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
     assert all_of_it.offsets(at)[1] == 1
     assert (committed.ends([at], 10_000), all_of_it.ends([at], 10_000)) == ({at: 0}, {at: 1})
     writer.send(at, b"1")
-    assert writer.commit() == [Delivered(at, 1)]
+    assert writer.commit() == [RecordPosition(at, 1)]
     writer.close()
     assert values(read(committed, 2)) == [b"0", b"1"]
     wait_until(lambda: committed.offsets(at) == (0, 3), 20, "the marker's offset")
@@ -84,7 +84,7 @@ def test_aborted_records_are_hidden_and_passed(rig: Rig) -> None:
     wait_until(passed, 20, "the position behind three aborted records and the marker")
     writer.begin()
     writer.send(at, b"kept")
-    assert writer.commit() == [Delivered(at, 4)]
+    assert writer.commit() == [RecordPosition(at, 4)]
     writer.close()
     chunks = read(reader, 1)
     assert values(chunks) == [b"kept"]
@@ -108,7 +108,7 @@ def test_a_commit_covers_all_partitions_and_topics(rig: Rig) -> None:
     writer.begin()
     for at in (*a, *b):
         writer.send(at, at.topic.encode())
-    assert writer.commit() == [Delivered(at, 0) for at in (*a, *b)]
+    assert writer.commit() == [RecordPosition(at, 0) for at in (*a, *b)]
     writer.close()
     assert len(values(read(rig.reader(dict.fromkeys((*a, *b), 0)), 3))) == 3
 

@@ -17,7 +17,7 @@ from unittest import mock
 
 from anabranch.adapters.disk import checkpoint_store
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
+from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -46,7 +46,7 @@ earlier life are sometimes below and sometimes above those of the next.
 
 
 def fail_over(
-    disk: ReplicaDisk, epoch: int, chain: Container[BatchId], missing: Callable[[int], str]
+    disk: ReplicaFolder, epoch: int, chain: Container[BatchId], missing: Callable[[int], str]
 ) -> Timeline:
     """Carry out the steps of a start on ``disk``, without a log and without peers that answer.
 
@@ -106,7 +106,7 @@ class CheckpointWorld:
         """Batches that it has reported in this life as held for good, in ascending order. Its
         inputs still have what is above the newest, and nothing else.
         """
-        self._disk: ReplicaDisk | None = None
+        self._disk: ReplicaFolder | None = None
         """Disk of the running process; None: no process runs."""
         self._timeline = ""
         self._rest: dict[Path, bytes] = {}

@@ -8,8 +8,8 @@ from typing import Any
 
 from anabranch.protocol.federation.stream_contracts import (
     Payment,
-    Plan,
     StreamContract,
+    StreamTerms,
     SuggestedContract,
     Tier,
 )
@@ -25,7 +25,7 @@ TOLLS = StreamContract(
     valid_from_ms=0,
     valid_to_ms=30 * DAY_MS,
     plans=(
-        Plan(
+        StreamTerms(
             at_sender=(),
             pipeline="north",
             stream="tolls",
@@ -40,7 +40,7 @@ TOLLS = StreamContract(
 )
 """Periods of a minute: 600 buckets."""
 
-_OF_PLAN = {field.name for field in dataclasses.fields(Plan)}
+_OF_PLAN = {field.name for field in dataclasses.fields(StreamTerms)}
 
 
 def content(of: StreamContract = TOLLS, **changes: Any) -> StreamContract:

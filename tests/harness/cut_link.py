@@ -22,11 +22,11 @@ from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.embedded_proxy import EmbeddedProxy
 from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.ports import (
-    Delivered,
     Headers,
     LogAdmin,
     LogReader,
     LogWriter,
+    RecordPosition,
     TopicPartition,
     TransactionalWriter,
 )
@@ -148,7 +148,7 @@ class _CutWriter:
         self._log.struck(at.topic)
         self._real.send(at, value, key, headers, timestamp_ms)
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         with self._log.healed_on_errors():
             return self._real.flush()
 
@@ -181,7 +181,7 @@ class _CutTransactionalWriter(_CutWriter):
         self._log.struck(topic)
         self._transactions.send_many(topic, partitions, values, keys, headers)
 
-    def commit(self) -> list[Delivered]:
+    def commit(self) -> list[RecordPosition]:
         if self._log.planned:
             wait_until(self._transactions.settled, 20, "all records are in the log")
             for topic in sorted(self._topics):

@@ -45,7 +45,7 @@ from anabranch.ports import (
     RunningQuery,
     TopicPartition,
 )
-from anabranch.processing.replica import BatchStart
+from anabranch.processing.replica import PlannedBatch
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.kept_rows import is_kept, salt_of
@@ -183,7 +183,7 @@ class HandDriver:
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
-    ) -> BatchStart:
+    ) -> PlannedBatch:
         """See the port."""
         after = check_joint(
             {str(number): position_of(offset) for number, offset in enumerate(offsets)}
@@ -194,7 +194,7 @@ class HandDriver:
         self._die("begin", after.sequence)
         self._clock.sleep_ms(self._hold_ms)
         rows = rows_of(offsets)
-        return BatchStart(kind_of(offsets[0]), before, after, rows, missing_of(offsets[0]))
+        return PlannedBatch(kind_of(offsets[0]), before, after, rows, missing_of(offsets[0]))
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         """See the port."""

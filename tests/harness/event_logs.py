@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import Chunk, Delivered, EventLog, LogReader, TopicPartition
+from anabranch.ports import Chunk, EventLog, LogReader, RecordPosition, TopicPartition
 from harness.waiting import wait_until
 
 
@@ -43,7 +43,7 @@ class Rig:
         reader.assign(positions)
         return reader
 
-    def write(self, at: TopicPartition, *values: bytes) -> list[Delivered]:
+    def write(self, at: TopicPartition, *values: bytes) -> list[RecordPosition]:
         writer = self.log.writer()
         for value in values:
             writer.send(at, value)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
@@ -222,7 +222,9 @@ class FileReplica:
             clock,
         )
         peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
-        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=conditions.point)
+        self.disk = ReplicaFolder(
+            folder / f"{STAGE}.{replica}", peers, crash_point=conditions.point
+        )
         self.runner = ReplicaRunner(
             {INPUT: self._input},
             self.boundary,

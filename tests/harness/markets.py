@@ -19,9 +19,9 @@ from anabranch.protocol.federation.contracts import (
     Transfer,
 )
 from anabranch.protocol.federation.costs import CornerCost, Cost
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.movements import Started, movement_id
-from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask
+from anabranch.protocol.federation.offers import AcceptedTask, OfferAnswer, OfferedTask, TaskOffer
 from anabranch.protocol.federation.shedding import SheddingPhase
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
@@ -90,19 +90,21 @@ def agent(
     return made
 
 
-def offer(number: int = 1, *tasks: OfferedTask, **changes: Any) -> Offer:
-    made = Offer(
+def offer(number: int = 1, *tasks: OfferedTask, **changes: Any) -> TaskOffer:
+    made = TaskOffer(
         "north-south", 1, "north", number, 1_000, tasks or (OfferedTask("north.a", 10, 950),)
     )
     return replace(made, **changes)
 
 
-def answer(number: int = 1, *tasks: AcceptedTask, **changes: Any) -> Answer:
-    made = Answer("north-south", 1, "south", number, tasks or (AcceptedTask("north.a", 10, 900),))
+def answer(number: int = 1, *tasks: AcceptedTask, **changes: Any) -> OfferAnswer:
+    made = OfferAnswer(
+        "north-south", 1, "south", number, tasks or (AcceptedTask("north.a", 10, 900),)
+    )
     return replace(made, **changes)
 
 
-def started(given: Answer, task: str = "north.a", at_ms: int = 0, **changes: Any) -> Started:
+def started(given: OfferAnswer, task: str = "north.a", at_ms: int = 0, **changes: Any) -> Started:
     """Return the buyer's entry on this answer, with the seller's signature."""
     name = movement_id(given.contract_id, given.number, task)
     return replace(
@@ -113,7 +115,7 @@ def started(given: Answer, task: str = "north.a", at_ms: int = 0, **changes: Any
     )
 
 
-def place(of: Agent, task: str = "north.a") -> Place:
+def place(of: Agent, task: str = "north.a") -> TaskPlace:
     """Return where a task is now."""
     return of.holdings.tasks[task].place
 

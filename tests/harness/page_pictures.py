@@ -17,11 +17,11 @@ from selenium.webdriver import ActionChains
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.ports import TopicPartition
-from anabranch.protocol.federation.offers import Offer, OfferedTask
+from anabranch.protocol.federation.offers import OfferedTask, TaskOffer
 from harness.browser import at, await_text, browser
 from harness.federations import FederationWorld
 from harness.markets import DAY_MS, answer, contract, offer, started
@@ -35,7 +35,7 @@ SETTLED_S = 1.5
 @contextmanager
 def looked_at(
     scene: PageScene, *, height: int, is_dark: bool = False
-) -> Iterator[tuple[webdriver.Chrome, Feed]]:
+) -> Iterator[tuple[webdriver.Chrome, PageFeed]]:
     """Show the page of a scene that goes on."""
     ending = threading.Event()
 
@@ -152,7 +152,7 @@ def market(to: Path) -> None:
     topic = world.topics.offers("north-south")
     world.make("offers", topic)
     for statement in (offer(), answer(), offer(2, OfferedTask("north.b", 25, 940))):
-        by = "north" if isinstance(statement, Offer) else "south"
+        by = "north" if isinstance(statement, TaskOffer) else "south"
         world.write(topic, federation_records.encode(statement, world.keys[by].sign(statement)))
     scene.to_now()
     with looked_at(scene, height=1000) as (driver, feed):

@@ -15,7 +15,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records
 from anabranch.dashboard.access import Access
 from anabranch.dashboard.dead_letters import DeadLetterFollower
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.market import MarketFollower
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.server import PageServer
@@ -243,9 +243,9 @@ class PageScene:
 @contextmanager
 def page_of(
     pipeline: Pipeline, log: EventLog, token: str | None = None, *, port: int = 0
-) -> Iterator[tuple[Feed, str]]:
+) -> Iterator[tuple[PageFeed, str]]:
     """Serve the page of a pipeline on ``log`` on loopback. Yield its feed and its address."""
-    feed = Feed(Page(pipeline), SystemClock())
+    feed = PageFeed(Page(pipeline), SystemClock())
 
     def connect() -> tuple[str, EventLog]:
         return "memory", log

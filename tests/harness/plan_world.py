@@ -14,7 +14,12 @@ from typing import Any, Final
 from anabranch.codec import federation_records
 from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
-from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
+from anabranch.protocol.federation.stream_contracts import (
+    Payment,
+    StreamContract,
+    StreamTerms,
+    Tier,
+)
 from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
@@ -130,7 +135,7 @@ class PlanWorld(TradingWorld):
 
     def plans(self, **changes: Any) -> StreamContract:
         north, south = f"{self.prefix}north", f"{self.prefix}south"
-        plain = Plan(
+        plain = StreamTerms(
             (), south, "speeds", Payment.MESSAGE, (Tier(500_000, STREAM_PRICE),), 2_000, 1_000
         )
         other = replace(

@@ -10,12 +10,17 @@ from typing import Any, Final
 from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.statements import Signature, Statement
-from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
+from anabranch.protocol.federation.stream_contracts import (
+    Payment,
+    StreamContract,
+    StreamTerms,
+    Tier,
+)
 from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.markets import DAY_MS, signature, verify
 
 PLAN_CONTRACT_ID: Final = "north-billing"
-PLAIN = Plan((), "north", "speeds", Payment.MESSAGE, (Tier(900_000, 10),), 2_000, 1_000)
+PLAIN = StreamTerms((), "north", "speeds", Payment.MESSAGE, (Tier(900_000, 10),), 2_000, 1_000)
 SLOW = replace(PLAIN, at_sender=("slow",), pipeline="billing", stream="slow", delay_ms_max=3_000)
 ALL = replace(
     SLOW, at_sender=("slow", "tolls"), stream="tolls", payment=Payment.SECOND, tiers=(Tier(1, 400),)

@@ -9,13 +9,13 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from anabranch.adapters.protobuf_files import file_of, with_built_in
-from anabranch.codec.writer_schema import Part, WriterSchema
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema
 
 
 @cache
 def schema_of(text: str, *imported: tuple[str, str]) -> WriterSchema:
     """Return the schema of ``text``, which imports the files (name, text) of ``imported``."""
-    before: list[Part] = []
+    before: list[SchemaDocument] = []
     for name, content in imported:
         before.append(file_of(name, content, before))
     return WriterSchema(with_built_in([*before, file_of("schema.proto", text, before)]))

@@ -9,7 +9,7 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from anabranch.codec.writer_schema import Part, WriterSchema
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema
 
 UNKNOWN_ID = 40403
 UNKNOWN_VERSION = 40402
@@ -18,7 +18,7 @@ INCOMPATIBLE = 409
 
 def alone(text: str) -> WriterSchema:
     """Return a schema that refers to no other."""
-    return WriterSchema((Part("", text.encode()),))
+    return WriterSchema((SchemaDocument("", text.encode()),))
 
 
 class RegistryServer:

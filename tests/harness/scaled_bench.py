@@ -6,9 +6,9 @@ from anabranch.protocol.control.placement import PlacedStage, Places
 from anabranch.protocol.control.records import NodeReport, ReplicaLoad
 from anabranch.protocol.control.scaling import (
     REPORT_EVERY_MS,
-    Action,
     Halving,
     Scaler,
+    ScalingDecision,
     ScalingRules,
 )
 from anabranch.protocol.stage.busy_time import BusyTime
@@ -69,7 +69,7 @@ class ScaledBench(LoadBench):
             self._scaler.reported(NodeReport(node, now_ms, 1, loads), now_ms)
         self._note(self._scaler.tick(now_ms))
 
-    def _note(self, actions: tuple[Action, ...]) -> None:
+    def _note(self, actions: tuple[ScalingDecision, ...]) -> None:
         self.splits += [(self.now_ms, each) for each in actions if isinstance(each, Halving)]
 
     def _begins(self, query: str, plan: Plan) -> None:

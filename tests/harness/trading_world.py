@@ -30,7 +30,7 @@ from anabranch.protocol.control.records import Heartbeat, Move
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Movement
 from anabranch.protocol.federation.stage_moves import node_of
@@ -418,7 +418,7 @@ class TradingWorld:
         places = {name: dict(each.status.detail) for name, each in self.agents.items()}
         return f"runs on {self.runs_on()}, {places}, {self.ledger().postings}"
 
-    def place(self, of: str = "north") -> Place | None:
+    def place(self, of: str = "north") -> TaskPlace | None:
         holding = self.agents[of].agent.holdings.tasks.get(self.task)
         return None if holding is None else holding.place
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness.waiting import wait_until
@@ -65,7 +65,7 @@ def test_a_replica_goes_on_on_another_machine(
     stored = stored_replicas(
         f"s3://checkpoints/folder?endpoint=http://{server}&region=us-east-1", "p"
     )
-    old = ReplicaDisk(tmp_path / "a" / "s.0", stored=stored)
+    old = ReplicaFolder(tmp_path / "a" / "s.0", stored=stored)
     old.create(ONE)
     old.write(Timeline(name=ONE, start_batch=-1, start_tip=None, floor=-1))
     for batch in range(6):
@@ -75,7 +75,7 @@ def test_a_replica_goes_on_on_another_machine(
             path.write_bytes(bytes([batch]) * size)
         assert old.store(ONE)
 
-    new = ReplicaDisk(tmp_path / "b" / "s.0", stored=stored)
+    new = ReplicaFolder(tmp_path / "b" / "s.0", stored=stored)
     assert new.newest() == old.newest()
     assert new.last_commit(ONE) == 5
     for path in old.directory(ONE).rglob("*"):
@@ -93,4 +93,4 @@ def test_a_store_that_is_not_there_says_so(
 ) -> None:
     url = f"s3://{bucket}/folder?endpoint=http://{host or server}&region=us-east-1"
     with pytest.raises(Unavailable, match=rf"cannot be read at p/s\.0: .*{why}"):
-        ReplicaDisk(tmp_path / "s.0", stored=stored_replicas(url, "p")).newest()
+        ReplicaFolder(tmp_path / "s.0", stored=stored_replicas(url, "p")).newest()

@@ -22,7 +22,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Settled
-from anabranch.protocol.federation.stream_contracts import Delivered, SuggestedContract, Tier
+from anabranch.protocol.federation.stream_contracts import PeriodDelivery, SuggestedContract, Tier
 from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.contents import content
@@ -172,7 +172,7 @@ class World(SoldStream):
 
     def settle_a_second(self) -> None:
         """Let both state what came in time in one second, and north settle it."""
-        came = Delivered(SETTLE_MS, 500, SETTLE_MS // BUCKET_MS, SETTLE_MS // BUCKET_MS)
+        came = PeriodDelivery(SETTLE_MS, 500, SETTLE_MS // BUCKET_MS, SETTLE_MS // BUCKET_MS)
         period = self.ledger().next_period(Side.BUYER)
 
         def is_settled() -> bool:

@@ -13,7 +13,7 @@ from anabranch.adapters.kafka.writer import KafkaLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.tcp_ports import free_port
-from anabranch.ports import Delivered, TopicPartition
+from anabranch.ports import RecordPosition, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from harness.waiting import wait_until
 
@@ -43,7 +43,7 @@ def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> N
     seen: list[bytes | None] = []
     for number, end in enumerate([broker.stop, broker.kill, broker.kill]):
         writer.send(AT, b"%d" % number)
-        assert writer.flush() == [Delivered(AT, number)]
+        assert writer.flush() == [RecordPosition(AT, number)]
         end()
         assert not broker.alive()
         seen += [
@@ -51,7 +51,7 @@ def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> N
         ]  # passing trouble is no error
         assert broker.start() == address
     writer.send(AT, b"3")
-    assert writer.flush() == [Delivered(AT, 3)]
+    assert writer.flush() == [RecordPosition(AT, 3)]
     writer.close()
 
     def enough() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
@@ -204,7 +204,7 @@ def test_a_replica_goes_on_from_its_checkpoint_and_from_a_peers(
         if number >= 4:
             run("1")
         assert stable_rows(stage_log_state(log, names)) == source.expected(upto), f"bucket {upto}"
-    assert ReplicaDisk(tmp_path / "s.1", {}).newest() is not None
+    assert ReplicaFolder(tmp_path / "s.1", {}).newest() is not None
 
 
 @pytest.mark.parametrize("parts", [2_000, 60_000])

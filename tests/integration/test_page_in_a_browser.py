@@ -16,7 +16,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from anabranch.codec.catalog import topic_settings
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.processes import page_lines
 from anabranch.local.status import Row
 from anabranch.pipeline.file import load
@@ -50,7 +50,7 @@ def playing(scene: PageScene) -> AbstractContextManager[None]:
     return repeating(play, 0.25)
 
 
-def alarm(feed: Feed, text: str) -> None:
+def alarm(feed: PageFeed, text: str) -> None:
     with feed.page() as page:
         page.take_control(Alarm(text, "tolls", -1, text, 0), feed.clock.now_ms(), 0)
 

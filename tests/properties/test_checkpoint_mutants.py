@@ -24,7 +24,7 @@ MUTANTS = [
     ),
     Mutant(
         "former_life_stays_on_the_disk",
-        "adapters.disk.checkpoints:ReplicaDisk.clean",
+        "adapters.disk.checkpoints:ReplicaFolder.clean",
         "while self._former_lives:",
         "while False:",
         "TI2",

@@ -32,7 +32,7 @@ from anabranch.protocol.federation.movements import (
     Started,
     Withdrawn,
 )
-from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer
+from anabranch.protocol.federation.offers import AcceptedTask, OfferAnswer, TaskOffer
 from anabranch.protocol.federation.statements import Signature, Statement
 from simulation.options import ON_NEW, ON_THIRD
 
@@ -99,12 +99,12 @@ class DishonestAgent(AgentService):
                 continue
             if isinstance(command, Placed) and self.kind in NAMED:
                 continue
-            if isinstance(command, Answer) and self.kind == ASKS_TOO_MUCH:
+            if isinstance(command, OfferAnswer) and self.kind == ASKS_TOO_MUCH:
                 command = self._dearer(command)  # noqa: PLW2901
             found.append(command)
         super()._perform(found)
 
-    def _dearer(self, answer: Answer) -> Answer:
+    def _dearer(self, answer: OfferAnswer) -> OfferAnswer:
         """Above what the contract allows."""
         contract = self.agent._standing.partners[answer.contract_id].contract
         tasks = tuple(replace(task, price=contract.fixed_price + 1) for task in answer.tasks)
@@ -226,13 +226,15 @@ class Forger:
         ``value`` was one.
         """
         offer = _statement(value)
-        if not isinstance(offer, Offer) or offer.buyer != self._text.buyer:
+        if not isinstance(offer, TaskOffer) or offer.buyer != self._text.buyer:
             return False
         tasks = tuple(
             AcceptedTask(task.name, task.units, self._text.fixed_price - self._text.delta)
             for task in offer.tasks
         )
-        answer = Answer(offer.contract_id, offer.version, self._text.seller, offer.number, tasks)
+        answer = OfferAnswer(
+            offer.contract_id, offer.version, self._text.seller, offer.number, tasks
+        )
         self._reached("forged answer")
         self._write(self._offers_topic, answer, now_ms)
         return True

@@ -27,7 +27,7 @@ from anabranch.codec.plan_offsets import (
 )
 from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
 from anabranch.process.frame import ServiceContext
-from anabranch.processing.replica import BatchStart, ReplicaRunner
+from anabranch.processing.replica import PlannedBatch, ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
@@ -208,7 +208,7 @@ class WatchedDriver:
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
-    ) -> BatchStart:
+    ) -> PlannedBatch:
         """See ``ports.QueryDriver``."""
         start = self._runner.begin(query, offsets, watermark_ms, before)
         complete, planned_ms = self._planned.pop(query, (0, self._port.now_ms))

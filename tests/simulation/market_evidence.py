@@ -20,7 +20,7 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Started
-from anabranch.protocol.federation.offers import Offer
+from anabranch.protocol.federation.offers import TaskOffer
 from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.log.records import EpochStarted
@@ -249,7 +249,7 @@ def _not_suspended(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[st
     for entry in _entries(run, topics.offers(text.contract_id)):
         if (
             suspended
-            and isinstance(entry.statement, Offer)
+            and isinstance(entry.statement, TaskOffer)
             and entry.at_ms > suspended[0] + _READ_WITHIN_MS
             and signed(entry.statement, entry.signature, text.buyer)
         ):

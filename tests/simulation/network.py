@@ -25,7 +25,7 @@ from anabranch.adapters.memory.log import (
 )
 from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
+from anabranch.ports import Chunk, Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from simulation import hostile
 from simulation.ends import TRANSACTION_TIMED_OUT, Life
@@ -455,7 +455,7 @@ class SimulatedWriter:
         self._queued: list[tuple[TopicPartition, bytes | None]] = []
         self._due_ms: int | None = None
         """When the client gives up what is under way, where somebody has asked for it."""
-        self._unreported: list[Delivered] | None = None
+        self._unreported: list[RecordPosition] | None = None
         """Records in the log whose delivery is not reported yet."""
 
     def send(
@@ -471,7 +471,7 @@ class SimulatedWriter:
         self._writer.send(at, value, key, headers, timestamp_ms)
         self._queued.append((at, value))
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         """See the port."""
         port = self._port
         due_ms, self._due_ms = self._due_ms, None
@@ -555,7 +555,7 @@ class SimulatedWriter:
         self._queued = [each for each in self._queued if each[0] not in gone]
         self._apply()
 
-    def _apply(self) -> list[Delivered]:
+    def _apply(self) -> list[RecordPosition]:
         """Into the log."""
         self._writer._sent = [self._dated(each) for each in self._writer._sent]
         delivered = self._writer.flush()
@@ -563,7 +563,9 @@ class SimulatedWriter:
         self._queued = []
         return delivered
 
-    def _appended(self, delivered: Sequence[Delivered], values: Sequence[bytes | None]) -> None:
+    def _appended(
+        self, delivered: Sequence[RecordPosition], values: Sequence[bytes | None]
+    ) -> None:
         for place, value in zip(delivered, values, strict=True):
             self._port.note(
                 "append", place.at.topic, place.at.partition, place.offset, short(value)
@@ -585,7 +587,7 @@ class SimulatedWriter:
         keep = 0 if kind != "part" else 1 + value % max(1, len(sent))
         partition_of, port = self._port.network.log.partition, self._port
         places = [
-            Delivered(each.at, partition_of(each.at).append(self._dated(each).record))
+            RecordPosition(each.at, partition_of(each.at).append(self._dated(each).record))
             for each in sent[:keep]
         ]
         self._appended(places, values[:keep])
@@ -598,7 +600,7 @@ class SimulatedWriter:
                     return  # the topic that it was sent to is deleted
                 port.network.history.reached("late arrival")
                 late = [
-                    Delivered(each.at, partition_of(each.at).append(self._dated(each).record))
+                    RecordPosition(each.at, partition_of(each.at).append(self._dated(each).record))
                     for each in sent
                 ]
                 self._appended(late, values)
@@ -674,11 +676,11 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         for partition, value, key, head in zip(partitions, values, keys, headers, strict=True):
             self.send(TopicPartition(topic, partition), value, key, head)
 
-    def commit(self) -> list[Delivered]:
+    def commit(self) -> list[RecordPosition]:
         """See the port."""
         port, local = self._port, self._local
         queued = [at for at, _ in self._queued]
-        delivered: list[Delivered] = []
+        delivered: list[RecordPosition] = []
         if queued:
             if not port.request(DELIVERY_TIMEOUT_MS):
                 raise self._broken("cut off while sending")

@@ -30,7 +30,7 @@ from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service
 from anabranch.protocol.federation import auditing
 from anabranch.protocol.federation.contract_log import LoadLog
-from anabranch.protocol.federation.holdings import Holding, Place
+from anabranch.protocol.federation.holdings import Holding, TaskPlace
 from anabranch.protocol.federation.ledger import Ledger, Posting
 from anabranch.protocol.federation.movements import MovementState
 from harness.federations import FederationWorld
@@ -311,9 +311,9 @@ def _is_settled(contract: LoadLog) -> bool:
 
 def _is_at_rest(holding: Holding) -> bool:
     """Whether nothing is to become of a task: it is home, or is paid nothing for no load."""
-    is_idle = not holding.load.units and holding.place is Place.AWAY
+    is_idle = not holding.load.units and holding.place is TaskPlace.AWAY
     return is_idle or (
-        holding.place is Place.HERE and (holding.came is None or not holding.load.units)
+        holding.place is TaskPlace.HERE and (holding.came is None or not holding.load.units)
     )
 
 

@@ -35,7 +35,7 @@ class SimulatedThread:
 
 
 class SimulatedEvent:
-    """See ``ports.Event``."""
+    """See ``ports.Flag``."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         """``name`` must be its own: threads that wait for the event watch this name."""

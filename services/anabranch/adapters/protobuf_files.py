@@ -21,7 +21,7 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from anabranch.codec.writer_schema import Part
+from anabranch.codec.writer_schema import SchemaDocument
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _COMPILE_S: Final = 30
@@ -34,7 +34,7 @@ _BUILT_IN: Final = re.compile(r"(google/(?:protobuf|type)|confluent(?:/types?)?)
 """Files that producers import without registering them, as Confluent's serializers do."""
 
 
-def file_of(name: str, content: str, before: Iterable[Part]) -> Part:
+def file_of(name: str, content: str, before: Iterable[SchemaDocument]) -> SchemaDocument:
     """Return the descriptor of the file ``name``, which a registry has as ``content``: a serialized
     descriptor in base64, or text. ``before`` holds the files that it imports, except built-in ones.
 
@@ -46,19 +46,19 @@ def file_of(name: str, content: str, before: Iterable[Part]) -> Part:
     if found is None:
         found = _compiled(content, before)
     found.name = name
-    return Part(name, found.SerializeToString(deterministic=True))
+    return SchemaDocument(name, found.SerializeToString(deterministic=True))
 
 
-def with_built_in(parts: Iterable[Part]) -> tuple[Part, ...]:
+def with_built_in(parts: Iterable[SchemaDocument]) -> tuple[SchemaDocument, ...]:
     """Return ``parts`` after the built-in files that they import, directly or not."""
     given = [FileDescriptorProto.FromString(part.content) for part in parts]
     built_in = _built_in([name for each in given for name in each.dependency])
     return (*_parts(built_in), *_parts(given))
 
 
-def _parts(files: Iterable[FileDescriptorProto]) -> Iterator[Part]:
+def _parts(files: Iterable[FileDescriptorProto]) -> Iterator[SchemaDocument]:
     for each in files:
-        yield Part(each.name, each.SerializeToString(deterministic=True))
+        yield SchemaDocument(each.name, each.SerializeToString(deterministic=True))
 
 
 def _serialized(content: str) -> FileDescriptorProto | None:
@@ -98,7 +98,7 @@ _CONFLUENT: Final = "confluent_kafka.schema_registry."
 """Package of the modules of ``confluent/...``."""
 
 
-def _compiled(text: str, before: Iterable[Part]) -> FileDescriptorProto:
+def _compiled(text: str, before: Iterable[SchemaDocument]) -> FileDescriptorProto:
     known = [FileDescriptorProto.FromString(part.content) for part in before]
     imports = re.findall(r'import\s+(?:public\s+|weak\s+)?["\']([^"\']+)["\']', text)
     built_in = _built_in([*imports, *(name for each in known for name in each.dependency)])

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
 from anabranch.codec.writer_schema import (
     REFERENCES_MAX,
-    Part,
+    SchemaDocument,
     SchemaKey,
     SchemaKind,
     WriterSchema,
@@ -188,7 +188,7 @@ class ConfluentRegistry:
         written = found.schema_type or "AVRO"
         if written != kind:
             raise ConfigurationError(f"the registry has it as {written}, not as {kind}")
-        parts: dict[str, Part] = {}
+        parts: dict[str, SchemaDocument] = {}
         self._add_references(found, kind, parts, set())
         whole = self._part("", found, kind, parts)
         if kind == "PROTOBUF":
@@ -203,7 +203,7 @@ class ConfluentRegistry:
         return int(self._answer(lambda: self._client.register_schema(subject, wanted)))
 
     def _add_references(
-        self, of: Schema, kind: SchemaKind, parts: dict[str, Part], asked: set[str]
+        self, of: Schema, kind: SchemaKind, parts: dict[str, SchemaDocument], asked: set[str]
     ) -> None:
         """Add to ``parts`` what ``of`` refers to, each after what it refers to itself. ``asked``
         are the names that were asked for: no registry lets schemas refer to each other in a circle,
@@ -227,10 +227,12 @@ class ConfluentRegistry:
             self._add_references(found, kind, parts, asked)
             parts[each.name] = self._part(each.name, found, kind, parts)
 
-    def _part(self, name: str, of: Schema, kind: SchemaKind, before: dict[str, Part]) -> Part:
+    def _part(
+        self, name: str, of: Schema, kind: SchemaKind, before: dict[str, SchemaDocument]
+    ) -> SchemaDocument:
         text = of.schema_str or ""
         if kind != "PROTOBUF":
-            return Part(name, text.encode())
+            return SchemaDocument(name, text.encode())
         from anabranch.adapters.protobuf_files import file_of
 
         try:

@@ -23,7 +23,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.federation.contract_log import VerifyAt
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.statements import is_signed
 
 _FETCH_RECORDS: Final = 500
@@ -98,10 +98,10 @@ class Conversations:
             self.ignored["unreadable"] += 1
             return None
         statement = signed.statement
-        if not isinstance(statement, (Offer, Answer, ReturnRequest)):
+        if not isinstance(statement, (TaskOffer, OfferAnswer, ReturnRequest)):
             self.ignored["not of this topic"] += 1
             return None
-        speaker = statement.buyer if isinstance(statement, Offer) else statement.seller
+        speaker = statement.buyer if isinstance(statement, TaskOffer) else statement.seller
         if speaker == self._key.participant:
             return None
         if statement.contract_id != contract_id:
@@ -118,7 +118,7 @@ class Conversations:
             return None
         return signed
 
-    def send(self, statement: Offer | Answer | ReturnRequest) -> None:
+    def send(self, statement: TaskOffer | OfferAnswer | ReturnRequest) -> None:
         """Send a message once, signed. It may be lost."""
         at = TopicPartition(self._topics.offers(statement.contract_id), 0)
         try:

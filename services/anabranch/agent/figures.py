@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 
 if TYPE_CHECKING:
     from anabranch.protocol.federation.agent import Agent
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LABELS: Final = ("pipeline",)
 
 
-class Figures:
+class AgentMetrics:
     """Metrics of one agent."""
 
     def __init__(self, registry: CollectorRegistry, pipeline: str) -> None:
@@ -48,7 +48,7 @@ class Figures:
         self._counted: Counts[str] = Counts()
         self._offers_counted = 0
 
-    def show(self, agent: Agent, places: Mapping[Place, int], ignored: Counts[str]) -> None:
+    def show(self, agent: Agent, places: Mapping[TaskPlace, int], ignored: Counts[str]) -> None:
         """Set the metrics to the current values."""
         self._load.labels(self._pipeline).set(agent.holdings.level())
         for place, count in places.items():

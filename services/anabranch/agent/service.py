@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent.conversations import Conversations
-from anabranch.agent.figures import Figures
+from anabranch.agent.figures import AgentMetrics
 from anabranch.agent.metering import Meter
 from anabranch.agent.oracle import Oracle
 from anabranch.agent.stages import TradedStages
@@ -35,7 +35,7 @@ from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_log import ContractStatement
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.movements import (
     Claim,
     Command,
@@ -47,7 +47,7 @@ from anabranch.protocol.federation.movements import (
     Started,
     Withdrawn,
 )
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.stage_moves import reason_against, task_of, unexplained
 from anabranch.protocol.federation.standing import AgentRules
@@ -146,7 +146,7 @@ class AgentService:
         """Contract that has taken each one's place, by contract, while the old one lasts."""
         self._look_next_ms = self._measure_next_ms = 0
         self._time = SteadyTime()
-        self._figures = Figures(context.registry, context.pipeline.name)
+        self._figures = AgentMetrics(context.registry, context.pipeline.name)
 
     # ---------------------------------------------------------------- life
 
@@ -352,12 +352,14 @@ class AgentService:
         booked = self._reader.contracts[contract_id].booked
         return booked is not None and booked.contract.buyer == self._participant
 
-    def _on_message(self, statement: Offer | Answer | ReturnRequest, signature: Signature) -> None:
+    def _on_message(
+        self, statement: TaskOffer | OfferAnswer | ReturnRequest, signature: Signature
+    ) -> None:
         """Pass a message of another party to the agent."""
         now_ms = self._now_ms()
-        if isinstance(statement, Offer):
+        if isinstance(statement, TaskOffer):
             self._perform(self.agent.offered(statement, now_ms))
-        elif isinstance(statement, Answer):
+        elif isinstance(statement, OfferAnswer):
             commands = self.agent.answered(statement, now_ms)
             # The ledger needs the signature of an answer that this agent relies on. Of others none
             # is kept: a seller could send so many that those of other sellers are forgotten.
@@ -404,7 +406,7 @@ class AgentService:
         """
         assert self._ledgers is not None, "started"  # noqa: S101
         for command in commands:
-            if isinstance(command, (Offer, Answer, ReturnRequest)):
+            if isinstance(command, (TaskOffer, OfferAnswer, ReturnRequest)):
                 self._context.logger.info(
                     "message_sent",
                     what=type(command).__name__.lower(),
@@ -472,15 +474,17 @@ class AgentService:
             "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),
         }
-        self._figures.show(self.agent, {place: len(holdings.at(place)) for place in Place}, ignored)
+        self._figures.show(
+            self.agent, {place: len(holdings.at(place)) for place in TaskPlace}, ignored
+        )
 
 
-def _summary(statement: Offer | Answer | ReturnRequest) -> str:
+def _summary(statement: TaskOffer | OfferAnswer | ReturnRequest) -> str:
     """Return the content of a message, for people who read the log."""
-    if isinstance(statement, Offer):
+    if isinstance(statement, TaskOffer):
         tasks = (f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks)
         return "; ".join(tasks)
-    if isinstance(statement, Answer):
+    if isinstance(statement, OfferAnswer):
         return (
             "; ".join(f"{t.name}: {t.units} units at {t.price}" for t in statement.tasks)
             or statement.reason

@@ -22,7 +22,7 @@ from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.holdings import Holding, Place, Term
+from anabranch.protocol.federation.holdings import Holding, TaskPlace, Term
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Command, EndReason, Movement, MovementState
 from anabranch.protocol.federation.stage_moves import (
@@ -191,7 +191,7 @@ class TradedStages:
         }
         for task, logs in self._logs.items():
             holding = agent.holdings.tasks.get(task)
-            if holding is None or holding.place is Place.PROMISED:
+            if holding is None or holding.place is TaskPlace.PROMISED:
                 continue  # not here, or it moves under a movement contract (``agent.oracle``)
             home, partner = self._home(holding), ""
             holding.failed = None
@@ -261,12 +261,12 @@ class TradedStages:
         has taken the stage, that is no failure of the buyer's seller.
         """
         name, movement = sale.name, sale.movement
-        if holding.place is Place.LEAVING or movement is None:
+        if holding.place is TaskPlace.LEAVING or movement is None:
             self._recalled.pop(name, None)
             return None
         is_there = logs.runs_on in sale.nodes
         is_own = is_there or holding.came is None or self._belongs_home(holding.came, contracts)
-        if name not in self._recalled and holding.place is Place.AWAY and is_own:
+        if name not in self._recalled and holding.place is TaskPlace.AWAY and is_own:
             why = failure(
                 sale.ledger,
                 movement,

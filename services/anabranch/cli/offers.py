@@ -11,7 +11,7 @@ from anabranch.cli.tables import print_whole, table
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Offer
+    from anabranch.pipeline.model import OfferedStage
 
 
 def offers(
@@ -54,7 +54,7 @@ def offers(
     print_whole(table(heads, [_row(offer) for offer in federation.offers.values()]))
 
 
-def _row(offer: Offer) -> tuple[str, ...]:
+def _row(offer: OfferedStage) -> tuple[str, ...]:
     """Return the table row of ``offer``."""
     terms = offer.terms
     return (

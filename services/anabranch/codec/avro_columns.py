@@ -44,7 +44,7 @@ _PADDING: Final = 16
 _FIXED_BYTES: Final = {"float": 4, "double": 8, "fixed": 0}
 
 
-class Rows:
+class EncodedRecords:
     """The bytes of many records and a cursor in each."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
@@ -54,16 +54,16 @@ class Rows:
         self.at: _Longs = self.ends - lengths
         self.good: _Marks = np.ones(len(values), dtype=np.bool_)
 
-    def select(self, rows: npt.NDArray[np.intp]) -> Rows:
+    def select(self, rows: npt.NDArray[np.intp]) -> EncodedRecords:
         """Return the same bytes with cursors for some of the records only."""
-        part = object.__new__(Rows)
+        part = object.__new__(EncodedRecords)
         part.data = self.data
         part.ends = self.ends[rows]
         part.at = self.at[rows]
         part.good = self.good[rows]
         return part
 
-    def put_back(self, rows: npt.NDArray[np.intp], part: Rows) -> None:
+    def put_back(self, rows: npt.NDArray[np.intp], part: EncodedRecords) -> None:
         """Take the cursors of ``part``, made by ``select(rows)``."""
         self.at[rows], self.good[rows] = part.at, part.good
 
@@ -198,7 +198,7 @@ def _read_as(kind: Type, wanted: Field) -> Field | None:
     return Field("", kind.kind) if is_same or (kind.kind, wanted.kind) in _WIDER else None
 
 
-def read_fields(rows: Rows, written: Sequence[Written]) -> list[pa.Array | None]:
+def read_fields(rows: EncodedRecords, written: Sequence[Written]) -> list[pa.Array | None]:
     """Return the column of each field, None for those that are skipped.
 
     Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something,
@@ -209,7 +209,7 @@ def read_fields(rows: Rows, written: Sequence[Written]) -> list[pa.Array | None]
     return columns
 
 
-def _read_written(rows: Rows, written: Written) -> pa.Array | None:
+def _read_written(rows: EncodedRecords, written: Written) -> pa.Array | None:
     if written.null is None:
         return _read_or_skip(rows, written)
     branch = rows.longs()
@@ -227,7 +227,7 @@ def _read_written(rows: Rows, written: Written) -> pa.Array | None:
     return None if values is None else values.take(pa.array(index, mask=is_null))
 
 
-def _read_or_skip(rows: Rows, written: Written) -> pa.Array | None:
+def _read_or_skip(rows: EncodedRecords, written: Written) -> pa.Array | None:
     if written.field is not None and written.field.symbols:
         return _symbols(rows, written.field.symbols)
     if written.field is not None:
@@ -244,7 +244,7 @@ def _read_or_skip(rows: Rows, written: Written) -> pa.Array | None:
     return None
 
 
-def _symbols(rows: Rows, symbols: tuple[str, ...]) -> pa.Array:
+def _symbols(rows: EncodedRecords, symbols: tuple[str, ...]) -> pa.Array:
     """Return the symbol at the index that each record has. An empty one is none."""
     index = rows.longs()
     fits = (index >= 0) & (index < len(symbols))
@@ -254,7 +254,7 @@ def _symbols(rows: Rows, symbols: tuple[str, ...]) -> pa.Array:
     return column
 
 
-def _read(rows: Rows, field: Field) -> pa.Array:
+def _read(rows: EncodedRecords, field: Field) -> pa.Array:
     kind = field.kind
     if kind in (*INSTANTS, "date"):
         return _times(rows, field)
@@ -296,7 +296,7 @@ def _read(rows: Rows, field: Field) -> pa.Array:
     return column.cast(pa.string() if kind == "string" else pa.binary())
 
 
-def _times(rows: Rows, field: Field) -> pa.Array:
+def _times(rows: EncodedRecords, field: Field) -> pa.Array:
     value = rows.longs()
     per = 1_000 if field.kind.endswith("millis") else 1
     low, high = (DAYS_MIN, DAYS_MAX) if field.kind == "date" else (MICROS_MIN, MICROS_MAX)
@@ -308,7 +308,7 @@ def _times(rows: Rows, field: Field) -> pa.Array:
     )
 
 
-def _decimals(rows: Rows, field: Field) -> pa.Array:
+def _decimals(rows: EncodedRecords, field: Field) -> pa.Array:
     if field.size:
         start, length = rows.at, np.full(len(rows.at), field.size, dtype=np.int64)
         rows.skip(field.size)
@@ -324,7 +324,7 @@ def _decimals(rows: Rows, field: Field) -> pa.Array:
     return column_of([each if -end < each < end else 0 for each in found], field)
 
 
-def _slices(rows: Rows, start: _Longs, length: _Longs, kind: pa.DataType) -> pa.Array:
+def _slices(rows: EncodedRecords, start: _Longs, length: _Longs, kind: pa.DataType) -> pa.Array:
     offsets, data = rows.gather(start, length)
     return pa.Array.from_buffers(
         kind, len(length), [None, pa.py_buffer(offsets), pa.py_buffer(data)]

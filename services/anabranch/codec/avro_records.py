@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from anabranch.codec import avro_schema
-from anabranch.codec.avro_columns import Rows, plan, read_fields
+from anabranch.codec.avro_columns import EncodedRecords, plan, read_fields
 from anabranch.codec.avro_guard import MalformedError, TooDeepError, TooManyItemsError
 from anabranch.codec.avro_resolution import MismatchError, resolve, sources_of
 from anabranch.codec.columns import column_of
@@ -159,7 +159,7 @@ class AvroDecoder:
 
     def _bulk(self, version: _Version, values: Sequence[bytes], headers: Any) -> tuple[Any, Any]:
         """Return (the records that can be used, which they are) of one version."""
-        rows = Rows(values)
+        rows = EncodedRecords(values)
         rows.skip(headers)
         table = self._resolve(version, read_fields(rows, version.bulk or ()), len(values))
         return table if rows.good.all() else table.filter(pa.array(rows.good)), rows.good

@@ -30,8 +30,8 @@ from anabranch.protocol.log.records import (
     LogEntry,
     LogSnapshot,
     MadeOn,
-    Origin,
     Part,
+    Provenance,
     Recomputed,
     ReplicaSnapshot,
     StableRange,
@@ -343,9 +343,9 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
     )
 
 
-def _origin_of(fields: tuple[Any, ...]) -> Origin:
+def _origin_of(fields: tuple[Any, ...]) -> Provenance:
     *known, made_on = fields
-    return replace(Origin(*known), made_on=tuple([MadeOn(*each) for each in made_on]))
+    return replace(Provenance(*known), made_on=tuple([MadeOn(*each) for each in made_on]))
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:

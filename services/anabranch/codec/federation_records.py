@@ -23,7 +23,7 @@ from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
 from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.movements import Ended, Placed, Started, Withdrawn
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
@@ -63,8 +63,8 @@ KINDS: Final[dict[str, type[Any]]] = {
     "audit_committed": AuditCommitted,
     "audited": Audited,
     "settled": Settled,
-    "offer": Offer,
-    "answer": Answer,
+    "offer": TaskOffer,
+    "answer": OfferAnswer,
     "return_request": ReturnRequest,
     "stream_signer": StreamSigner,
     "catalog_entry": CatalogEntry,

@@ -16,7 +16,7 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, Write
+from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, ViewRecord
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.buckets import bound_ms
@@ -82,7 +82,7 @@ def control(
     return json.dumps(fields, separators=(",", ":")).encode(), headers
 
 
-def upsert(write: Write, origin: Origin) -> tuple[bytes | None, Headers]:
+def upsert(write: ViewRecord, origin: Origin) -> tuple[bytes | None, Headers]:
     """Return (value, headers) of a record of an upsert view."""
     visible = write.state.visible
     headers: Headers = [(KIND_HEADER, write.kind.value.encode()), (ORIGIN_HEADER, origin.header)]

@@ -16,7 +16,7 @@ all are parsed. More than the imports of any published schema that was seen.
 """
 
 
-class Part(NamedTuple):
+class SchemaDocument(NamedTuple):
     """One document of a schema.
 
     Attributes:
@@ -37,7 +37,7 @@ class WriterSchema(NamedTuple):
             itself.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[SchemaDocument, ...]
 
     @property
     def size_bytes(self) -> int:

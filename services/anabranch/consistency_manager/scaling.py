@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Scaling
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.control.records import ControlRecord, Move, SplitStep
-    from anabranch.protocol.control.scaling import Action
+    from anabranch.protocol.control.scaling import ScalingDecision
 
 _DECIDE_EVERY_MS: Final = 250
 """Interval between two decisions, in ms: a node reports once a second."""
@@ -103,7 +103,7 @@ class ManagerScaling:
             self._write(actions)
         self._report_episodes()
 
-    def _write(self, actions: tuple[Action, ...]) -> None:
+    def _write(self, actions: tuple[ScalingDecision, ...]) -> None:
         """Write decisions, in this order. If the outcome is not known, the log will show it, or the
         scaler decides anew (SG9).
         """

@@ -17,7 +17,7 @@ from anabranch.protocol.errors import ConfigurationError, DataMissing, Unavailab
 from anabranch.protocol.federation.arrivals import Arrivals, Arrived
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.stage_moves import node_of
-from anabranch.protocol.federation.stream_contracts import Plan, StreamContract
+from anabranch.protocol.federation.stream_contracts import StreamContract, StreamTerms
 from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.streams.stream_logs import open_dated, open_published
@@ -66,7 +66,7 @@ class Followed(NamedTuple):
         return ledger.terms(period) is not None and ledger.plan(period) == self.plan
 
 
-def writers_of(pipeline: Pipeline, plan: Plan) -> list[str] | str:
+def writers_of(pipeline: Pipeline, plan: StreamTerms) -> list[str] | str:
     """Return the replicas of a plan's stream by this pipeline file, its sender's or its
     receiver's; or the reason why it does not name them.
     """
@@ -83,7 +83,7 @@ def writers_of(pipeline: Pipeline, plan: Plan) -> list[str] | str:
 
 
 def owner_of_stage(
-    pipelines: Mapping[str, Pipeline], text: StreamContract, plan: Plan
+    pipelines: Mapping[str, Pipeline], text: StreamContract, plan: StreamTerms
 ) -> Pipeline | str:
     """Return the receiver's pipeline file whose stage at the sender computes a plan's stream, as
     this participant has it; or the reason why there is none.
@@ -106,7 +106,7 @@ class FollowedStream:
         self,
         reader: BoundaryReader,
         text: StreamContract,
-        plan: Plan,
+        plan: StreamTerms,
         is_senders: Callable[[LogState], bool] = lambda _: True,
     ) -> None:
         """Follow ``reader``. ``is_senders``: returns whether the sender runs the stream's stage
@@ -173,7 +173,11 @@ class FollowedStream:
 
 
 def published(
-    log: EventLog, topics: FederationTopics, text: StreamContract, plan: Plan, pipeline: Pipeline
+    log: EventLog,
+    topics: FederationTopics,
+    text: StreamContract,
+    plan: StreamTerms,
+    pipeline: Pipeline,
 ) -> FollowedStream | str:
     """Open a plan's stream that its sender publishes, or return why this pipeline file does not
     name it (``writers_of``).
@@ -259,7 +263,7 @@ class StreamMeter:
         self.not_metered.pop(str(which), None)
         return made
 
-    def _at_sender(self, text: StreamContract, plan: Plan) -> FollowedStream | str:
+    def _at_sender(self, text: StreamContract, plan: StreamTerms) -> FollowedStream | str:
         """Open the results of a receiver's stage that the sender runs, or return why not. Both
         sides read the same log, which states which node wrote each bucket.
 

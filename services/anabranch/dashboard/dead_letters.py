@@ -17,7 +17,7 @@ from anabranch.dashboard.page import TEXT_MAX
 from anabranch.ports import TopicPartition
 
 if TYPE_CHECKING:
-    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.feed import PageFeed
     from anabranch.dashboard.topics import Connect
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Chunk, LogReader
@@ -46,7 +46,7 @@ class DeadLetterFollower:
     ``work`` runs in the thread that calls it; any thread may call ``content``.
     """
 
-    def __init__(self, pipeline: Pipeline, connect: Connect, feed: Feed) -> None:
+    def __init__(self, pipeline: Pipeline, connect: Connect, feed: PageFeed) -> None:
         """Prepare the follower without contacting the broker."""
         self._connect = connect
         self._topics = {source.name: source.dead_letter for source in pipeline.sources.values()}

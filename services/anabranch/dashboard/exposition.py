@@ -30,7 +30,7 @@ Bars = dict[float, float]
 
 
 @dataclass(slots=True)
-class Figures:
+class ProcessMetrics:
     """Metrics of one process."""
 
     records: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class Figures:
     restarts: int = 0
 
 
-def figures_of(text: str) -> Figures:
+def figures_of(text: str) -> ProcessMetrics:
     """Parse the text of ``/metrics``. Lines that cannot be parsed are ignored."""
-    found = Figures()
+    found = ProcessMetrics()
     for line in text.splitlines()[:_LINES_MAX]:
         if not line.startswith(_WANTED):
             continue

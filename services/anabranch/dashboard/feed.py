@@ -21,7 +21,7 @@ AGAIN_S: Final = 2.0
 """Interval between attempts of a follower whose broker does not answer, in seconds."""
 
 
-class Feed:
+class PageFeed:
     """Page with a lock, and the threads that feed it. Thread-safe."""
 
     def __init__(self, page: Page, clock: Clock) -> None:

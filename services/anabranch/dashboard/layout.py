@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePosition:
     """Position of one source, stage, binding or output."""
 
     key: str
@@ -34,12 +34,12 @@ class Place:
     """Height in rows. The boxes of a column share the lane's height among them."""
 
 
-def places(pipeline: Pipeline) -> list[Place]:
+def places(pipeline: Pipeline) -> list[NodePosition]:
     """Return the positions of all boxes, lane by lane. Rows are numbered across the lanes."""
     found = boxes(pipeline)
     columns = columns_of(found)
     lane_of = _lanes(pipeline, found)
-    placed: list[Place] = []
+    placed: list[NodePosition] = []
     above = 0
     for lane in dict.fromkeys(lane_of[box.key] for box in found):
         mine = [box for box in found if lane_of[box.key] == lane]
@@ -54,7 +54,7 @@ def places(pipeline: Pipeline) -> list[Place]:
                 first, end = (height * each // len(stack) for each in (place, place + 1))
                 middle[box.key] = (first + end) / 2
                 placed.append(
-                    Place(
+                    NodePosition(
                         box.key,
                         box.kind,
                         box.name,

@@ -24,11 +24,11 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.errors import AnabranchError, DataMissing, RemoteProtocolError
 from anabranch.protocol.federation.contract_log import VerifyAt
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.statements import is_signed
 
 if TYPE_CHECKING:
-    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.feed import PageFeed
     from anabranch.dashboard.topics import Connect
     from anabranch.federation.log_reader import FederationReader
     from anabranch.pipeline.model import Federation
@@ -37,7 +37,7 @@ _EVERY_S: Final = 1.0
 _OFFERS_MAX: Final = 30
 _RECORDS_AT_ONCE: Final = 500
 _WAIT_MS: Final = 200
-_KINDS: Final = {Offer: "offer", Answer: "answer", ReturnRequest: "wants to give back"}
+_KINDS: Final = {TaskOffer: "offer", OfferAnswer: "answer", ReturnRequest: "wants to give back"}
 _ROWS_MAX: Final = 200
 """Maximum number of contracts and of movements on the page; older ones are left out."""
 
@@ -45,7 +45,7 @@ _ROWS_MAX: Final = 200
 class MarketFollower:
     """Follower of a federation's market. Runs in the thread that calls ``work``."""
 
-    def __init__(self, federation: Federation, connect: Connect, feed: Feed) -> None:
+    def __init__(self, federation: Federation, connect: Connect, feed: PageFeed) -> None:
         """Prepare the follower without contacting the broker."""
         self._federation = federation
         self._connect = connect
@@ -130,9 +130,9 @@ class Offers:
         except RemoteProtocolError:
             return None
         statement = signed.statement
-        if not isinstance(statement, (Offer, Answer, ReturnRequest)):
+        if not isinstance(statement, (TaskOffer, OfferAnswer, ReturnRequest)):
             return None
-        author = statement.buyer if isinstance(statement, Offer) else statement.seller
+        author = statement.buyer if isinstance(statement, TaskOffer) else statement.seller
         if statement.contract_id != contract or not is_signed(
             statement,
             author,
@@ -158,13 +158,13 @@ class Offers:
         self._admin.close()
 
 
-def _summary(statement: Offer | Answer | ReturnRequest) -> str:
+def _summary(statement: TaskOffer | OfferAnswer | ReturnRequest) -> str:
     """Return the content of a statement, for people."""
-    if isinstance(statement, Offer):
+    if isinstance(statement, TaskOffer):
         return "; ".join(
             f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks
         )
-    if isinstance(statement, Answer):
+    if isinstance(statement, OfferAnswer):
         taken = (f"{t.name}: {t.units} units at {t.price}" for t in statement.tasks)
         return "; ".join(taken) or f"nothing: {statement.reason}"
     return statement.movement_id

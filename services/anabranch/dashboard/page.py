@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.dashboard.delays import BOUNDS_MS, delays_of, quantiles_s
-from anabranch.dashboard.layout import Place, places
+from anabranch.dashboard.layout import NodePosition, places
 from anabranch.dashboard.states import (
     GONE,
     NOT_HEARD,
@@ -52,7 +52,7 @@ from anabranch.protocol.log.records import EpochStarted, LogSnapshot
 from anabranch.protocol.stage.splitting import halves_of
 
 if TYPE_CHECKING:
-    from anabranch.dashboard.exposition import Bars, Figures
+    from anabranch.dashboard.exposition import Bars, ProcessMetrics
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.log.boundary_log import LogState, Outcome
     from anabranch.protocol.log.records import LogEntry
@@ -85,7 +85,7 @@ Section = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PageEvent:
     """Event in the page's list: a restart, a change of state, an alarm, a failure or a drill."""
 
     number: int
@@ -147,15 +147,15 @@ class Page:
         """Node by (stream, replica)."""
         self._rows: list[dict[str, Any]] | None = None
         """Last report of each process; None: there is no report."""
-        self._figures: dict[str, Figures] = {}
+        self._figures: dict[str, ProcessMetrics] = {}
         """Newest metrics of each process, by SERVICE/NAME."""
-        self._before: dict[str, Figures] = {}
+        self._before: dict[str, ProcessMetrics] = {}
         """Metrics of each process about a minute before."""
         self._samples: dict[str, list[dict[str, Any]]] = {}
         """Newest dead letters by source."""
         self._market: Section = None
         self._contact = "not connected yet"
-        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[PageEvent] = deque(maxlen=EVENTS_MAX)
         self._number = 0
         self._cleared: set[str] = set()
         self._hops: list[Section] = []
@@ -249,8 +249,8 @@ class Page:
     def show_processes(
         self,
         rows: list[dict[str, Any]] | None,
-        figures: Mapping[str, Figures],
-        before: Mapping[str, Figures],
+        figures: Mapping[str, ProcessMetrics],
+        before: Mapping[str, ProcessMetrics],
         now_ms: int,
     ) -> None:
         """Take the reports of all processes, and add an event for each change.
@@ -291,7 +291,7 @@ class Page:
         bucket = now_ms // self._width_ms if self._is_real_time(now_ms) else self._newest()
         known = stream if stream in self._timelines else ""
         self._events.append(
-            Event(self._number, now_ms, bucket, kind, target[:TEXT_MAX], known, text[:TEXT_MAX])
+            PageEvent(self._number, now_ms, bucket, kind, target[:TEXT_MAX], known, text[:TEXT_MAX])
         )
 
     # -- sent to the clients
@@ -401,7 +401,7 @@ class Page:
         newest = self._newest()
         return max(newest, now_ms // self._width_ms) if self._is_real_time(now_ms) else newest
 
-    def _card(self, place: Place, monotonic_ms: int) -> Section:
+    def _card(self, place: NodePosition, monotonic_ms: int) -> Section:
         """Return the content of one box of the graph."""
         stream = place.name if place.kind != "output" else self._deliveries[place.name].stage
         timeline = self._timelines[stream]

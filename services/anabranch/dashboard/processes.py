@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.dashboard.exposition import Figures, figures_of
+from anabranch.dashboard.exposition import ProcessMetrics, figures_of
 from anabranch.local import probe
 from anabranch.local.status import Row, detail_in_words, rows_of, stages_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.feed import PageFeed
 
 _EVERY_S: Final = 1.0
 _FIGURES_EVERY: Final = 3
@@ -36,13 +36,13 @@ class ProcessFollower:
     """Follower of the processes' ports. Runs in the thread that calls ``work``."""
 
     def __init__(
-        self, feed: Feed, state_dir: Path | None, addresses: Mapping[str, Address]
+        self, feed: PageFeed, state_dir: Path | None, addresses: Mapping[str, Address]
     ) -> None:
         """Follow the processes at ``addresses``, by SERVICE/NAME; empty: those of ``state_dir``."""
         self._feed = feed
         self._state_dir = state_dir
         self._addresses = dict(addresses)
-        self._figures: deque[dict[str, Figures]] = deque([{}], maxlen=_FIGURES_KEPT)
+        self._figures: deque[dict[str, ProcessMetrics]] = deque([{}], maxlen=_FIGURES_KEPT)
         self._round = 0
 
     def work(self) -> None:
@@ -123,8 +123,10 @@ def _row_at(known: tuple[str, Address]) -> Row:
     return row
 
 
-def _figures_at(place: Address) -> Figures:
+def _figures_at(place: Address) -> ProcessMetrics:
     """Read the metrics of a process; without an answer: none."""
     host, port = place
     found = probe.get(port, "/metrics", host=host)
-    return figures_of(found[1].decode("utf-8", "replace")) if found is not None else Figures()
+    return (
+        figures_of(found[1].decode("utf-8", "replace")) if found is not None else ProcessMetrics()
+    )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from anabranch.dashboard.dead_letters import DeadLetterFollower
-    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.feed import PageFeed
 
 EVERY_S: Final = 0.5
 _ALIVE_S: Final = 10.0
@@ -112,7 +112,7 @@ class Guard:
 class PageServer:
     """Application with the page's routes. ``app`` is its ASGI entry."""
 
-    def __init__(self, feed: Feed, dead_letters: DeadLetterFollower, access: Access) -> None:
+    def __init__(self, feed: PageFeed, dead_letters: DeadLetterFollower, access: Access) -> None:
         """Serve the page of ``feed``, and the contents of ``dead_letters``."""
         self._feed = feed
         self._dead_letters = dead_letters

@@ -21,7 +21,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.dashboard.access import Access
 from anabranch.dashboard.dead_letters import DeadLetterFollower
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.market import MarketFollower
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.processes import Address, ProcessFollower
@@ -119,7 +119,7 @@ def serve(
     Raises:
         ConfigurationError: the server cannot listen on the address.
     """
-    feed = Feed(Page(pipeline), SystemClock())
+    feed = PageFeed(Page(pipeline), SystemClock())
     dead_letters = DeadLetterFollower(pipeline, connect, feed)
     server = PageServer(feed, dead_letters, Access(token))
     try:
@@ -155,7 +155,7 @@ def serve(
             raise feed.failure
 
 
-def _end_when(stopping: threading.Event, feed: Feed, http: uvicorn.Server) -> None:
+def _end_when(stopping: threading.Event, feed: PageFeed, http: uvicorn.Server) -> None:
     """End the server once ``stopping`` is set, or a follower has failed."""
     while not feed.stopping.is_set() and not stopping.wait(_POLL_S):
         pass

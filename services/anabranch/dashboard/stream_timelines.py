@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NONE: Final[BranchNumber] = (-1, -1)
 
 
-class Phase(StrEnum):
+class BucketPhase(StrEnum):
     """Phase of a bucket's results."""
 
     STABLE = "stable"
@@ -47,7 +47,7 @@ class Phase(StrEnum):
 class Cell:
     """Cell of one closed bucket."""
 
-    phase: Phase
+    phase: BucketPhase
     rows: int
     writer: str
     """Replica whose results readers take."""
@@ -151,9 +151,9 @@ class StreamTimeline:
             old = self.cells.get(bucket)
             late_ms = written_ms - bucket * self._bucket_ms if written_ms else None
             if old is None:
-                self.cells[bucket] = Cell(Phase.STABLE, rows, source, stable_ms=late_ms)
+                self.cells[bucket] = Cell(BucketPhase.STABLE, rows, source, stable_ms=late_ms)
             else:
-                old.phase = Phase.REPLACED
+                old.phase = BucketPhase.REPLACED
                 old.rows = rows
                 old.writer = source
                 old.stable_ms = late_ms
@@ -172,7 +172,7 @@ class StreamTimeline:
         ]
         if not self._correcting:
             for bucket in left:
-                self.cells[bucket].phase = Phase.UNDONE
+                self.cells[bucket].phase = BucketPhase.UNDONE
                 self._changed.add(bucket)
         self._correcting = bool(left)
 
@@ -197,7 +197,7 @@ class StreamTimeline:
                 if bucket not in self.cells:
                     made = log_state.tentative(entry.replica, bucket)
                     self.cells[bucket] = Cell(
-                        Phase.TENTATIVE,
+                        BucketPhase.TENTATIVE,
                         0 if made is None else contents(made.parts)[0],
                         entry.replica,
                         tentative_ms=entry.written_ms - bucket * self._bucket_ms

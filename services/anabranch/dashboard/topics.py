@@ -21,7 +21,7 @@ from anabranch.streams.placement import PlacementReader
 from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
-    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.feed import PageFeed
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
@@ -41,7 +41,7 @@ Connect = Callable[[], tuple[str, EventLog]]
 class TopicFollower:
     """Follower of a pipeline's topics. Runs in the thread that calls ``work``."""
 
-    def __init__(self, pipeline: Pipeline, connect: Connect, feed: Feed) -> None:
+    def __init__(self, pipeline: Pipeline, connect: Connect, feed: PageFeed) -> None:
         """Prepare the follower without contacting the broker."""
         self._pipeline = pipeline
         self._connect = connect

@@ -21,7 +21,7 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import LiveCounters
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.origins import refuse_shared
-from anabranch.delivery.output_handover import EarlierShards
+from anabranch.delivery.output_handover import EarlierOutputShards
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import waits
 from anabranch.pipeline.control_topics import stage_control_topics
@@ -44,7 +44,7 @@ from anabranch.protocol.edge.live_delivery import (
     live_begins_after,
     resumed,
 )
-from anabranch.protocol.edge.views import KeyState, UpsertView, Write
+from anabranch.protocol.edge.views import KeyState, UpsertView, ViewRecord
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -103,7 +103,7 @@ class LiveTopic:
         output: Output,
         following: BoundaryReader,
         status: ServiceStatus,
-        earlier: EarlierShards,
+        earlier: EarlierOutputShards,
         *,
         schemas: SchemaRegistry | None = None,
     ) -> None:
@@ -377,7 +377,7 @@ class LiveTopic:
             writer.begin()
             for partition, key in left[at : at + LIVE_CHUNK_ROWS]:
                 value, headers = live_records.upsert(
-                    Write(key, Kind.UNDO, KeyState()), self._origin
+                    ViewRecord(key, Kind.UNDO, KeyState()), self._origin
                 )
                 writer.send(TopicPartition(self._sink.topic, partition), value, key, headers)
             writer.commit()

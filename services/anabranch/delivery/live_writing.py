@@ -23,7 +23,7 @@ from anabranch.delivery.rendering import MissingSources, Records, Renderer, Writ
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
-from anabranch.protocol.edge.views import KeyState, Rows, UpsertView, Version, Write
+from anabranch.protocol.edge.views import KeyState, Rows, UpsertView, Version, ViewRecord
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import BranchNumber
 
@@ -157,7 +157,7 @@ class CompactedView:
         self._topic, self._partitions = renderer.topic, renderer.partitions
         self._missing_of = missing_of
         self.left_out = 0
-        self._written: list[Write] = []
+        self._written: list[ViewRecord] = []
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
         """Send one record for every key whose newest or last stable value ``run`` changes."""
@@ -187,18 +187,18 @@ class CompactedView:
         self._view.apply(self._written)
         self._written = []
 
-    def _fitting(self, write: Write) -> Write:
+    def _fitting(self, write: ViewRecord) -> ViewRecord:
         """Return ``write`` if the topic takes it, else its replacement: the key's last stable
         value, or no value. Never an older tentative one.
         """
         if self._fitting_bytes is None or self._size(write) <= self._fitting_bytes:
             return write
-        stable = Write(write.key, Kind.UNDO, KeyState(write.state.stable))
+        stable = ViewRecord(write.key, Kind.UNDO, KeyState(write.state.stable))
         if self._size(stable) <= self._fitting_bytes:
             return stable
-        return Write(write.key, Kind.UNDO, KeyState())
+        return ViewRecord(write.key, Kind.UNDO, KeyState())
 
-    def _size(self, write: Write) -> int:
+    def _size(self, write: ViewRecord) -> int:
         """Return the size of ``write`` as a record: key, value and headers, in bytes."""
         value, headers = live_records.upsert(write, self._renderer.origin)
         sizes = (len(name) + len(text) for name, text in headers)

@@ -36,7 +36,7 @@ def transactional_id(pipeline: str, process: str) -> str:
     return f"{pipeline}.{process}.corrected"
 
 
-class EarlierShards:
+class EarlierOutputShards:
     """Earlier shards of one output, seen from its present shard ``process``."""
 
     def __init__(

@@ -24,7 +24,7 @@ from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.notices import rejected_bytes
 from anabranch.delivery.origins import own_origin, refuse_shared
-from anabranch.delivery.output_handover import EarlierShards, transactional_id
+from anabranch.delivery.output_handover import EarlierOutputShards, transactional_id
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
@@ -138,7 +138,7 @@ class DeliveryService:
         self._topic, self._rejected_topic = output.corrected.topic, output.rejected
         self._progress_topic = names.progress(process)
         self._transactional_id = transactional_id(self._pipeline.name, process)
-        self._earlier: EarlierShards | None = None
+        self._earlier: EarlierOutputShards | None = None
         self._boundaries: BoundaryReader | None = None
         self._buckets: BucketReader | None = None
         self._live: LiveTopic | None = None
@@ -174,7 +174,7 @@ class DeliveryService:
         origin = own_origin(context.log, self._pipeline, self._output)
         admin = context.log.admin()
         try:
-            earlier = self._earlier = EarlierShards(
+            earlier = self._earlier = EarlierOutputShards(
                 context, self._output, self._name, self._wait_for, origin
             )
             self._partitions = self._check_topics(admin, earlier)
@@ -400,7 +400,7 @@ class DeliveryService:
         )
         self._heartbeats.send(heartbeat)
 
-    def _check_topics(self, admin: LogAdmin, shards: EarlierShards) -> int:
+    def _check_topics(self, admin: LogAdmin, shards: EarlierOutputShards) -> int:
         """Create missing topics and check all; return the output topic's number of partitions."""
         sink, processes = self._output.corrected, self._output.processes()
         wanted = self._output.partitions_wanted(self._pipeline.partitions)
@@ -441,7 +441,7 @@ class DeliveryService:
         assert self._boundaries is not None, "started"  # noqa: S101 - step is called after start
         return self._boundaries
 
-    def _shards(self) -> EarlierShards:
+    def _shards(self) -> EarlierOutputShards:
         assert self._earlier is not None, "started"  # noqa: S101 - step is called after start
         return self._earlier
 

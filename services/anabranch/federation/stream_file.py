@@ -15,8 +15,8 @@ from anabranch.protocol.federation.stream_contracts import (
     GAIN_PERMILLE_MAX,
     RATE_MAX,
     Payment,
-    Plan,
     StreamContract,
+    StreamTerms,
     Tier,
     stream_defects,
 )
@@ -138,19 +138,19 @@ class _StreamReader(TermsReader):
             "gain_permille": self.whole(raw, ("query", "gain_permille"), GAIN_PERMILLE_MAX),
         }
 
-    def _plans(self, value: object) -> tuple[Plan, ...]:
+    def _plans(self, value: object) -> tuple[StreamTerms, ...]:
         if not isinstance(value, list):
             self.mistake(("plans",), "a list of plans is wanted, the plain one first")
             return ()
         return tuple(self._plan(number, each) for number, each in enumerate(value))
 
-    def _plan(self, number: int, value: object) -> Plan:
+    def _plan(self, number: int, value: object) -> StreamTerms:
         at = ("plans", number)
         raw: dict[str, Any] = self.mapping(value, at, _PLAN)
         stream = self.mapping(raw.get("stream", MISSING), (*at, "stream"), ("pipeline", "name"))
         stages = raw.get("at_sender", [])
         named = self.texts(stages, (*at, "at_sender"), "stage") if stages != [] else ()
-        return Plan(
+        return StreamTerms(
             at_sender=tuple(sorted(stage for stage, _ in named)),
             pipeline=self.named(stream, (*at, "stream", "pipeline"), "pipeline"),
             stream=self.named(stream, (*at, "stream", "name"), "stage"),

@@ -46,7 +46,7 @@ from anabranch.ingestion.peer_shards import (
     missing_number,
 )
 from anabranch.ingestion.recompute_server import SourceRecomputeServer
-from anabranch.ingestion.source_handover import EarlierShards
+from anabranch.ingestion.source_handover import EarlierSourceShards
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.process.cycle_collector import without_collection
@@ -336,7 +336,7 @@ class IngestionService:
             schema=schema_text(source.rows.arrow_schema().append(EVENT_TIME_FIELD)),
             bucket_ms=self._pipeline.bucket_ms,
         )
-        before = EarlierShards(context, source, self._stream, started).ended()
+        before = EarlierSourceShards(context, source, self._stream, started).ended()
         check_own_partitions(source, self._stream, read_to(own.log_state.last(REPLICA)))
         # Before the epoch: a process that waits for its input writes nothing and fences no other.
         self._input(own.log_state, before)

@@ -35,7 +35,7 @@ _WRITER: Final = "0"
 _POLL_INTERVAL_MS: Final = 100
 
 
-class EarlierShards:
+class EarlierSourceShards:
     """Earlier shards of one source, seen from the new shard ``stream``."""
 
     def __init__(

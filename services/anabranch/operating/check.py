@@ -37,7 +37,7 @@ from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
+    from anabranch.pipeline.model import OfferedStage, Pipeline, Sink, Stage
 
 
 def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[list[str], list[str]]:
@@ -110,7 +110,7 @@ class _Plans:
         """Note a mistake in ``stage``."""
         self.errors.append(f"{with_place(self._pipeline, 'stages', stage.name)}: {text}")
 
-    def _check_offered(self, stage: Stage, offered: Offer) -> None:
+    def _check_offered(self, stage: Stage, offered: OfferedStage) -> None:
         """Check a stage whose code only the offering participant has: its stated columns."""
         try:
             offered_inputs(stage, self.schemas)

@@ -41,7 +41,7 @@ _WRITER: Final = "0"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GiveUpRequest:
     """Content of the record by which an operator gives up input."""
 
     given_up: GivenUp
@@ -115,12 +115,12 @@ class GiveUp:
         self._buckets(self._log_state())
         return self.append(self._decide).given_up
 
-    def _decide(self, log_state: LogState) -> Decision:
+    def _decide(self, log_state: LogState) -> GiveUpRequest:
         """Return the decision that closes the buckets, at the positions that ingestion recorded."""
         found = self._buckets(log_state)
-        return Decision(found, found.last, read_to(log_state.last(_WRITER)))
+        return GiveUpRequest(found, found.last, read_to(log_state.last(_WRITER)))
 
-    def append(self, decide: Callable[[LogState], Decision]) -> Decision:
+    def append(self, decide: Callable[[LogState], GiveUpRequest]) -> GiveUpRequest:
         """Fence the ingestion, append the operator's record, and return its content.
 
         Args:
@@ -271,7 +271,7 @@ class GiveUpMissing(GiveUp):
         self.find()
         return self.append(self._decide_missing).given_up
 
-    def _decide_missing(self, log_state: LogState) -> Decision:
+    def _decide_missing(self, log_state: LogState) -> GiveUpRequest:
         """Return the decision that moves the positions behind the missing input."""
         self._check_runs(log_state)
         progress = self._progress(log_state)
@@ -281,7 +281,7 @@ class GiveUpMissing(GiveUp):
         upto_ms = min(EVENT_TIME_MS_MAX, self._until_ms + (source.max_ahead_ms or 0))
         last = max(first, bucket_of(upto_ms, self._pipeline.bucket_ms))
         positions = given_up_missing(tuple(progress.positions), state)
-        return Decision(GivenUp(self._source, first, last), progress.closed, positions)
+        return GiveUpRequest(GivenUp(self._source, first, last), progress.closed, positions)
 
     def _missing(self, progress: SourceProgress, state: InputState) -> list[MissingInput]:
         """Return the missing ranges of the input; fail if there are none."""

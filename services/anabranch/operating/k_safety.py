@@ -26,7 +26,7 @@ consumers, by which users read outputs. A cluster makes them when they are first
 
 
 @dataclass(slots=True)
-class Proof:
+class SafetyReport:
     """Result of an examination, as sentences."""
 
     proven: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Proof:
 
 def examine(
     pipeline: Pipeline, *, store: str | None, state_dir: Path, log: EventLog | None
-) -> Proof:
+) -> SafetyReport:
     """Return what is known of the losses that ``pipeline``, with ``k_safety: 1``, must survive.
     The file itself was checked when it was loaded.
 
@@ -51,7 +51,7 @@ def examine(
     Raises:
         Unavailable: the cluster does not answer.
     """
-    found = Proof()
+    found = SafetyReport()
     nodes = sum(1 for labels in pipeline.nodes().values() if labels)
     found.proven.append(
         f"k_safety: any one of {nodes} nodes may be lost: each stage goes on at another; any other"

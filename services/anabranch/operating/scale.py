@@ -13,7 +13,7 @@ from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.control_topics import node_report_topics
 from anabranch.pipeline.scaling import rules_of
 from anabranch.protocol.control.records import Move, NodeReport, SplitStep
-from anabranch.protocol.control.scaling import REPORT_EVERY_MS, Action, Scaler
+from anabranch.protocol.control.scaling import REPORT_EVERY_MS, Scaler, ScalingDecision
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.placement import PlacementReader
@@ -36,7 +36,7 @@ class LoadView:
 
     shown: dict[str, Any]
     """Findings and decisions of the scaler, as in the status of the consistency manager."""
-    would: tuple[Action, ...]
+    would: tuple[ScalingDecision, ...]
     """Decisions that a scaler would make now, if it has rested."""
 
 
@@ -80,7 +80,7 @@ def look(
         placement.read_to_end()
         reports = opened.enter_context(closing(ControlReader(log, node_report_topics(pipeline))))
         until_ms = clock.monotonic_ms() + rules.for_ms + _LISTEN_MORE_MS
-        would: tuple[Action, ...] = ()
+        would: tuple[ScalingDecision, ...] = ()
         while (now_ms := clock.monotonic_ms()) < until_ms and waiting():
             entries = reports.poll(_POLL_MS)
             now_ms = clock.monotonic_ms()

@@ -24,7 +24,7 @@ from anabranch.protocol.federation.lookup import (
 
 if TYPE_CHECKING:
     from anabranch.codec.record_schema import RecordSchema
-    from anabranch.pipeline.model import Federation, Offer, Pipeline
+    from anabranch.pipeline.model import Federation, OfferedStage, Pipeline
 
 LEASE_MS: Final = 60_000
 """Time until a catalog entry expires, in ms. Three times the interval at which it is written anew,
@@ -81,7 +81,7 @@ def _stream(pipeline: Pipeline, stream: str, record: RecordSchema) -> ListedStre
     )
 
 
-def _offer(offer: Offer) -> ListedOffer:
+def _offer(offer: OfferedStage) -> ListedOffer:
     return ListedOffer(
         offer=offer.name,
         version=offer.terms.version,

@@ -41,7 +41,7 @@ __all__ = [
     "IdleTimeout",
     "KafkaColumn",
     "LiveSink",
-    "Offer",
+    "OfferedStage",
     "Output",
     "Pipeline",
     "RecordSchema",
@@ -232,7 +232,7 @@ class Source(_Sharded):
         return SourceStream(self.name, numbers, next(known))
 
 
-class Offer(_Model):
+class OfferedStage(_Model):
     """Stage that its owner runs for others (``protocol.federation.offered_stages``)."""
 
     name: str
@@ -335,7 +335,7 @@ class Stage(_Model):
     """
     resources: Resources = Resources()
     """Needs of the stage from its node (``pipeline.resources.of_node``)."""
-    offered: Offer | None = None
+    offered: OfferedStage | None = None
     """Offer of another participant that this stage is an instance of; None: the owner's own stage.
     """
     share: Share | None = None
@@ -582,7 +582,7 @@ class Federation(_Model):
     """
     agent: AgentPolicy | None = None
     """Trading policy of this participant; None: it does not trade."""
-    offers: dict[str, Offer] = {}
+    offers: dict[str, OfferedStage] = {}
     """Stages that this participant runs for others."""
     host: str = ""
     """Participant that reads the file to run its offers in it (``pipeline.offer_instances``);

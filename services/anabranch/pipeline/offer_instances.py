@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import Document, Place, words
-from anabranch.pipeline.model import Federation, Offer, Stage
+from anabranch.pipeline.model import Federation, OfferedStage, Stage
 from anabranch.pipeline.offers import known_offers, types_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.offered_stages import arguments, rejection, wrong_columns
@@ -51,7 +51,7 @@ class OfferedStages:
         self._file, self.host = file, host
         raw = section if isinstance(section, dict) else {}
         self._federation, self._definer = raw.get("name"), raw.get("participant")
-        self._known: dict[str, dict[str, Offer]] = {}
+        self._known: dict[str, dict[str, OfferedStage]] = {}
         at: Place = ("federation", "offered")
         for owner, named in file.mapping(raw.get("offered", {}), at, None).items():
             path = file.text(named, (*at, owner))
@@ -123,7 +123,7 @@ class OfferedStages:
             }
         )
 
-    def _own_offer(self, stage: Stage, known: Offer) -> Offer:
+    def _own_offer(self, stage: Stage, known: OfferedStage) -> OfferedStage:
         """Return the offer with its code where the host is its owner; otherwise ``known``."""
         host = self.host
         if host is None or host.participant != stage.participant:

@@ -14,7 +14,7 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, shown
-from anabranch.pipeline.model import Federation, Offer
+from anabranch.pipeline.model import Federation, OfferedStage
 from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
@@ -37,7 +37,7 @@ _FILE_KEYS: Final = ("federation", "owner", "definer", "offers")
 _ReadRecord = Callable[[object, Place], RecordSchema | None]
 
 
-def own_offers(file: Document, value: object, participant: str) -> dict[str, Offer]:
+def own_offers(file: Document, value: object, participant: str) -> dict[str, OfferedStage]:
     """Return the section ``federation.offers`` of the pipeline file of ``participant``."""
 
     def record(value: object, at: Place) -> RecordSchema | None:
@@ -46,7 +46,7 @@ def own_offers(file: Document, value: object, participant: str) -> dict[str, Off
     return _offers(file, value, ("federation", "offers"), record, owner=participant)
 
 
-def known_offers(path: Path, federation: str, owner: str, definer: str) -> dict[str, Offer]:
+def known_offers(path: Path, federation: str, owner: str, definer: str) -> dict[str, OfferedStage]:
     """Return the offers of ``owner`` in the file of terms that it gave to ``definer``.
 
     Raises:
@@ -89,7 +89,7 @@ def terms_for(federation: Federation, definer: str) -> str:
     return json.dumps(terms, indent=2) + "\n"
 
 
-def written_terms(offer: Offer) -> dict[str, object]:
+def written_terms(offer: OfferedStage) -> dict[str, object]:
     """Return the terms of an offer in the form of a file of terms."""
     terms = offer.terms
     return {
@@ -116,7 +116,7 @@ def written_terms(offer: Offer) -> dict[str, object]:
 
 def _offers(
     file: Document, value: object, at: Place, record: _ReadRecord, *, owner: str | None
-) -> dict[str, Offer]:
+) -> dict[str, OfferedStage]:
     """Return the offers of a section. ``owner``: owner of the pipeline file that states them with
     code; None: a file of terms, without code.
     """
@@ -131,7 +131,7 @@ def _offers(
 
 def _offer(
     file: Document, name: str, value: object, at: Place, record: _ReadRecord, owner: str | None
-) -> Offer | None:
+) -> OfferedStage | None:
     raw = file.mapping(value, at, _TERMS if owner is None else _OFFER_KEYS)
     if not isinstance(value, dict):
         return None
@@ -165,7 +165,7 @@ def _offer(
         rows_per_s=cap,
         price_class=price_class or "",
     )
-    return Offer(
+    return OfferedStage(
         name=name,
         terms=terms,
         reads=reads,

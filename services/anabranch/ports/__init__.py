@@ -21,17 +21,17 @@ from anabranch.ports.engine import (
 )
 from anabranch.ports.event_log import (
     Chunk,
-    Delivered,
     EventLog,
     Headers,
     LogAdmin,
     LogReader,
     LogWriter,
+    RecordPosition,
     TopicPartition,
     TransactionalWriter,
 )
 from anabranch.ports.lookups import Index, SchemaRegistry
-from anabranch.ports.threads import Condition, Event, Thread, Threads, Turn
+from anabranch.ports.threads import Condition, Flag, Thread, Threads, Turn
 from anabranch.ports.time_and_chance import Clock, Entropy
 
 __all__ = [
@@ -42,12 +42,11 @@ __all__ = [
     "Chunk",
     "Clock",
     "Condition",
-    "Delivered",
     "Disks",
     "Engine",
     "Entropy",
-    "Event",
     "EventLog",
+    "Flag",
     "Headers",
     "Index",
     "LogAdmin",
@@ -57,6 +56,7 @@ __all__ = [
     "QueryDriver",
     "QueryOutput",
     "Reach",
+    "RecordPosition",
     "ReplicaDisk",
     "RunningQuery",
     "SchemaRegistry",

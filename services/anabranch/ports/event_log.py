@@ -102,7 +102,7 @@ class LogReader(Protocol):
         """Release threads and sockets. Idempotent."""
 
 
-class Delivered(NamedTuple):
+class RecordPosition(NamedTuple):
     """Position of a sent record in the log."""
 
     at: TopicPartition
@@ -122,7 +122,7 @@ class LogWriter(Protocol):
     ) -> None:
         """Queue one record. Blocks while the queue is full (backpressure)."""
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         """Wait for everything queued since the last flush; return its positions in the order of
         sending.
 
@@ -168,7 +168,7 @@ class TransactionalWriter(LogWriter, Protocol):
         last of them in each partition.
         """
 
-    def commit(self) -> list[Delivered]:
+    def commit(self) -> list[RecordPosition]:
         """Flush and commit; return the positions of the records.
 
         Raises:

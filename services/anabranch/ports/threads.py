@@ -21,7 +21,7 @@ class Thread(Protocol):
         """Wait for the end of the work, ``timeout`` seconds at most."""
 
 
-class Event(Protocol):
+class Flag(Protocol):
     """Flag that one thread sets and others wait for; ``threading.Event`` is one."""
 
     def set(self) -> None:
@@ -93,7 +93,7 @@ class Threads(Protocol):
         thread.
         """
 
-    def event(self) -> Event:
+    def event(self) -> Flag:
         """Return an event that is not set."""
 
     def condition(self) -> Condition:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from anabranch.pipeline.clusters import check_own
 from anabranch.pipeline.file import load
-from anabranch.ports import Clock, Entropy, Event, EventLog, Index, StartingEngine, Threads
+from anabranch.ports import Clock, Entropy, EventLog, Flag, Index, StartingEngine, Threads
 from anabranch.process import logging_setup
 from anabranch.process.crash_points import crash_point
 from anabranch.process.health import HealthServer
@@ -151,7 +151,7 @@ class ServiceContext:
     settings: ServiceSettings
     pipeline: Pipeline
     logger: FilteringBoundLogger
-    stopping: Event
+    stopping: Flag
     other_cluster: OtherCluster = no_other_cluster
     threads: Threads = OWN_THREADS
     crash_point: Callable[[str], None] = crash_point

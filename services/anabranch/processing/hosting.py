@@ -26,7 +26,7 @@ from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, Stag
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from anabranch.ports import Clock, Event, Thread, Threads
+    from anabranch.ports import Clock, Flag, Thread, Threads
 
 FAILED = "failed"
 """State of a replica that its own function or configuration ended. It is restarted, too, after a
@@ -36,7 +36,7 @@ _RESTARTING = "restarting"
 """State of a replica that something else ended, until its restart."""
 
 
-class Replica(Protocol):
+class RunnableReplica(Protocol):
     """Interface of a hosted replica (``processing.stage_replica``)."""
 
     status: ServiceStatus
@@ -59,7 +59,7 @@ class HostedReplica:
     def __init__(
         self,
         label: str,
-        make: Callable[[Event, int], Replica],
+        make: Callable[[Flag, int], RunnableReplica],
         clock: Clock,
         logger: FilteringBoundLogger,
         after_end: Callable[[bool], AfterEnd] = lambda is_fenced: (
@@ -84,7 +84,7 @@ class HostedReplica:
         self._logger = logger
         self._after_end = after_end
         self._backoff = Backoff()
-        self._replica: Replica | None = None
+        self._replica: RunnableReplica | None = None
         self._thread: Thread | None = None
         self._threads, self._stopping = threads, threads.event()
         self._ended_by: BaseException | None = None
@@ -173,7 +173,7 @@ class HostedReplica:
         self._replica = replica = self._make(self._stopping, self.restarts)
         self._thread = self._threads.begin(self.label, partial(self._run, replica, self._stopping))
 
-    def _run(self, replica: Replica, stopping: Event) -> None:
+    def _run(self, replica: RunnableReplica, stopping: Flag) -> None:
         """Run the replica until it is told to stop or fails, as the body of its thread."""
         try:
             replica.start()

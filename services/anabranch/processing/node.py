@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from anabranch.ports import Engine, Event, LogAdmin, StartingEngine
+    from anabranch.ports import Engine, Flag, LogAdmin, StartingEngine
     from anabranch.process.frame import ServiceContext
     from anabranch.process.settings import ServiceSettings
     from anabranch.processing.stage_replica import StageReplica
@@ -385,7 +385,7 @@ class Node:
         is_there = self._engine is not None and not self._context.stopping.is_set()
         return is_there and bool(self._rehearsed) and now_ms - self._had_replica_ms >= IDLE_FOR_MS
 
-    def _make_idle(self, stopping: Event, _restarts: int) -> IdleNode:
+    def _make_idle(self, stopping: Flag, _restarts: int) -> IdleNode:
         """Build the work of the node while it has no replica."""
         assert self._engine is not None, "started"  # noqa: S101
         return IdleNode(replace(self._context, stopping=stopping), self._engine, self._rehearsed)
@@ -494,7 +494,7 @@ class Node:
             self._engine.close()
             self._engine = None
 
-    def _make_replica(self, label: str, stopping: Event, restarts: int) -> StageReplica:
+    def _make_replica(self, label: str, stopping: Flag, restarts: int) -> StageReplica:
         """Build the replica ``label``, with new metrics that replace those of its previous run."""
         context = self._context
         placement = self._placement

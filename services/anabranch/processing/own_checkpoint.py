@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.processing.checkpoint_sync import CheckpointSync
-from anabranch.protocol.stage.transfer import Feed, MoveDeadline
+from anabranch.protocol.stage.transfer import CheckpointFeed, MoveDeadline
 from anabranch.streams.stream_life import check_life, life_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class OwnCheckpoint:
         self._context, self._own, self._disks, self._report = context, own, disks, report
         self.life = ""
         """Life of the stage's log: changes when the topic is deleted and created anew."""
-        self._feed = Feed(own.stage_name, own.process, is_passive=own.is_passive)
+        self._feed = CheckpointFeed(own.stage_name, own.process, is_passive=own.is_passive)
         self._move_deadline = MoveDeadline()
         self._synced_bucket = 0
 

@@ -107,7 +107,7 @@ Order = StartQuery | StopQuery
 
 
 @dataclass(frozen=True, slots=True)
-class BatchStart:
+class PlannedBatch:
     """Batch that is about to run."""
 
     kind: BoundaryKind
@@ -133,7 +133,7 @@ class _Query:
     timeline: Timeline
     chain: RecordChain
     joint: JointPlan
-    running: BatchStart | None = None
+    running: PlannedBatch | None = None
 
 
 class ReplicaRunner:
@@ -423,7 +423,7 @@ class ReplicaRunner:
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
-    ) -> BatchStart:
+    ) -> PlannedBatch:
         """Note that a batch of ``query`` is in its offset log and about to run. ``before``: the
         position at which the previous batch ended.
 
@@ -443,10 +443,10 @@ class ReplicaRunner:
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
-                return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
+                return PlannedBatch(BoundaryKind.TENTATIVE, before, before, rows, ())
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
             check_watermark(after, watermark_ms, self._rules.batches.width_ms)
-            entry.running = start = BatchStart(
+            entry.running = start = PlannedBatch(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
             self._busy.began(query, rows, self._clock.monotonic_ms())

@@ -39,7 +39,7 @@ class RangeTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
-    """Batch of a range query (as ``processing.replica.BatchStart``)."""
+    """Batch of a range query (``ports.engine.BatchStart``)."""
 
     before: QueryPosition
     after: QueryPosition

@@ -147,7 +147,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "no_end_is_written",
-        "delivery.output_handover:EarlierShards._end",
+        "delivery.output_handover:EarlierOutputShards._end",
         "writer.commit()",
         "writer.abort()",
         "OH2",
@@ -156,7 +156,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "an_old_shard_ignores_its_end",
-        "delivery.output_handover:EarlierShards.check_own",
+        "delivery.output_handover:EarlierOutputShards.check_own",
         "has_ended(self._output.name, numbers, len(numbers), progress)",
         "return",
         "OH2",
@@ -165,7 +165,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "an_old_shard_is_not_fenced",
-        "delivery.output_handover:EarlierShards._end",
+        "delivery.output_handover:EarlierOutputShards._end",
         "transactional_id(self._context.pipeline.name, process)",
         "transactional_id(self._context.pipeline.name, process + '.')",
         "OH2",

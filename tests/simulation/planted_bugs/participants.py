@@ -42,8 +42,8 @@ PARTICIPANTS: Final = (
     Mutant(
         "failed_seller_keeps_the_stage",
         "protocol.federation.stage_moves:wanted_node",
-        "(place is Place.AWAY and has_failed)",
-        "(place is Place.COMING and has_failed)",
+        "(place is TaskPlace.AWAY and has_failed)",
+        "(place is TaskPlace.COMING and has_failed)",
         "FZ2",
         (MAKES_NOTHING, "dead"),
         scenario=FEDERATION,
@@ -129,8 +129,8 @@ PARTICIPANTS: Final = (
     Mutant(
         "ended_before_it_is_home",
         "protocol.federation.stage_moves:is_ready",
-        "place is Place.COMING and runs_on == home",
-        "place is Place.COMING",
+        "place is TaskPlace.COMING and runs_on == home",
+        "place is TaskPlace.COMING",
         "FZ2",
         scenario=FEDERATION,
         by=("handovers",),
@@ -147,8 +147,8 @@ PARTICIPANTS: Final = (
     Mutant(
         "promise_never_lapses",
         "protocol.federation.agent:Agent._lapse",
-        "Place.PROMISED, Place.LEAVING, Place.COMING",
-        "Place.LEAVING, Place.COMING",
+        "TaskPlace.PROMISED, TaskPlace.LEAVING, TaskPlace.COMING",
+        "TaskPlace.LEAVING, TaskPlace.COMING",
         "FA3",
         (NEVER_STARTS, "crash", "dead"),
         scenario=FEDERATION,

@@ -13,8 +13,8 @@ RESALES: Final = (
     Mutant(
         "resale_outlives_its_source",
         "protocol.federation.agent:Agent.recorded",
-        "if event is Event.GONE and holding.went is not None:",
-        "if event is Event.LAPSED and holding.went is not None:",
+        "if event is TaskEvent.GONE and holding.went is not None:",
+        "if event is TaskEvent.LAPSED and holding.went is not None:",
         "FA6",
         (RESALE,),
         scenario=FEDERATION,

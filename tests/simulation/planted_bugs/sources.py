@@ -165,7 +165,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "begins_before_all_have_ended",
-        "ingestion.source_handover:EarlierShards._ended",
+        "ingestion.source_handover:EarlierSourceShards._ended",
         "while not reader.log_state.heirs:",
         "while False:",
         "HO1",

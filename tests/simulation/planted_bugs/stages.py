@@ -392,7 +392,7 @@ STAGES: Final = (
     ),
     Mutant(
         "nothing_is_stored_for_a_move",
-        "protocol.stage.transfer:Feed.interval_ms",
+        "protocol.stage.transfer:CheckpointFeed.interval_ms",
         "if not behind or read <= stored:",
         "if True:",
         "TR1",
@@ -402,7 +402,7 @@ STAGES: Final = (
     ),
     Mutant(
         "who_shares_the_directory_is_waited_for",
-        "protocol.stage.transfer:Feed.interval_ms",
+        "protocol.stage.transfer:CheckpointFeed.interval_ms",
         "each.checkpoint_bucket <= stored",
         "each.checkpoint_bucket > stored",
         "TR2",

@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from anabranch.adapters import protobuf_files
 from anabranch.adapters.protobuf_files import file_of, with_built_in
-from anabranch.codec.writer_schema import Part
+from anabranch.codec.writer_schema import SchemaDocument
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 ROAD = 'syntax = "proto3"; package acme; message Road { string name = 1; }'
@@ -27,7 +27,7 @@ message Report {
 """
 
 
-def found(part: Part) -> FileDescriptorProto:
+def found(part: SchemaDocument) -> FileDescriptorProto:
     return FileDescriptorProto.FromString(part.content)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown
 from anabranch.protocol.federation.contract_book import Change, ContractChange
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
 from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.plan_world import BUSY, PLAN_ID, RESULT_PRICE, PlanWorld
@@ -124,7 +124,7 @@ def test_either_side_cancels_and_the_plain_contract_applies_for_good(
     world.until(lambda: world.is_under(0), "it is at home again")
     world.lasts(20_000)
     assert whys(world) == ["switched", "cancelled"]
-    assert world.place() is Place.HERE, "it may be traded"
+    assert world.place() is TaskPlace.HERE, "it may be traded"
     text, ledger = world.plans(), world.plan_ledger()
     last = world.clock.now_ms() // text.settle_ms - 3
     terms = ledger.terms(last)
@@ -185,7 +185,7 @@ def test_a_word_of_unknown_outcome_is_said_again_and_counts_once(
             def losing(entry: Any, write: Any = write) -> bool:
                 if isinstance(entry, PlanWord) and entry.word is word and not lost:
                     lost.append(entry)
-                    log.fail_next(Operation.FLUSH, applied=applied, error=OutcomeUnknown)
+                    log.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
                 return bool(write(entry))
 
             monkeypatch.setattr(ledgers, "write", losing)
@@ -265,7 +265,7 @@ def test_a_suspension_and_a_notice_bring_the_query_home(world: PlanWorld, change
         world.book.say("south", resumed)
         world.until(lambda: world.is_under(1), "south runs it again", 800)
     else:
-        assert world.place() is Place.HERE, "it is over"
+        assert world.place() is TaskPlace.HERE, "it is over"
 
 
 def test_at_the_end_of_the_contracts_time_the_query_goes_home(world: PlanWorld) -> None:
@@ -273,7 +273,7 @@ def test_at_the_end_of_the_contracts_time_the_query_goes_home(world: PlanWorld) 
     switched(world)
     world.until(lambda: world.newest() == "north.0", "it is at home again", 1_000)
     world.lasts(5_000)
-    assert world.place() is Place.HERE
+    assert world.place() is TaskPlace.HERE
     last = max(int(each.reason.split()[1]) for each in world.plan_ledger().postings)
     assert (last + 1) * 5_000 <= world.plans().valid_to_ms
 
@@ -308,10 +308,10 @@ def test_a_query_that_is_sold_under_a_contract_for_load_is_waited_for(world: Pla
     world.start("north", "south")
     agent, oracle = world.agents["north"].agent, world.agents["north"]._oracle
     assert oracle is not None
-    agent.holdings.tasks["north.speeds"].place = Place.OFFERED
+    agent.holdings.tasks["north.speeds"].place = TaskPlace.OFFERED
     world.agents["north"].step()
     assert "traded under a contract for load" in oracle.left_alone[PLAN_ID]
-    agent.holdings.tasks["north.speeds"].place = Place.HERE
+    agent.holdings.tasks["north.speeds"].place = TaskPlace.HERE
     world.agents["north"].step()
     assert oracle.left_alone == {}
     shown = world.agents["north"].status.detail["plans"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import boundary_records, control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown
@@ -60,7 +60,7 @@ class Faults:
 
     def lose(self) -> None:
         applied = self.draw.choice([0, None])
-        self.log.fail_next(Operation.FLUSH, applied=applied, error=OutcomeUnknown)
+        self.log.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
 
     def move(self) -> None:
         to = self.draw.choice(["north.0", "south.0"])

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent.service import build
 from anabranch.codec import federation_records
@@ -21,10 +21,10 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import Contract, LoadUnit
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Withdrawn
-from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, OfferedTask, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.stage_moves import reason_against
 from harness import outputs
 from harness.sources import everything
@@ -46,7 +46,7 @@ def sold(world: TradingWorld) -> None:
         world.round()
     assert world.runs_on() == "north.0"
     world.rate = RUSH
-    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.until(lambda: world.place() is TaskPlace.AWAY, "the stage is sold")
 
 
 class FastClock(VirtualClock):
@@ -77,11 +77,11 @@ def test_a_fast_clock_that_is_set_back_stops_neither_sales_nor_measurements(
     world.lasts(4_000)
     fast.is_fast = False
     world.rate = RUSH
-    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.until(lambda: world.place() is TaskPlace.AWAY, "the stage is sold")
     world.until(lambda: len(world.ledger().postings) > 0, "a period is paid", 600)
     assert {each.payer for each in world.ledger().postings} == {"north"}
     world.rate = CALM
-    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    world.until(lambda: world.place() is TaskPlace.HERE, "it is home again")
     assert world.movements()[0].why is EndReason.RECALLED
 
 
@@ -97,7 +97,7 @@ def test_an_agent_that_is_killed_goes_on_from_the_ledgers(
     if at != "before it is sold":
         world.nodes["south.0"].is_alive = at != "while it moves"
         world.rate = RUSH
-        wanted = Place.LEAVING if at == "while it moves" else Place.AWAY
+        wanted = TaskPlace.LEAVING if at == "while it moves" else TaskPlace.AWAY
         world.until(lambda: world.place() is wanted, at)
     world.kill(who)
     for _ in range(20):
@@ -105,9 +105,11 @@ def test_an_agent_that_is_killed_goes_on_from_the_ledgers(
     world.start(who)
     world.nodes["south.0"].is_alive = True
     world.rate = RUSH
-    world.until(lambda: world.runs_on() == "south.0" and world.place() is Place.AWAY, "it is sold")
+    world.until(
+        lambda: world.runs_on() == "south.0" and world.place() is TaskPlace.AWAY, "it is sold"
+    )
     world.rate = CALM
-    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    world.until(lambda: world.place() is TaskPlace.HERE, "it is home again")
     assert world.runs_on() == "north.0"
     assert sum(world.balances().values()) == 0
     states = {movement.state for movement in world.movements()}
@@ -123,7 +125,7 @@ def test_a_stage_whose_seller_dies_is_taken_home_and_the_seller_pays(world: Trad
     world.kill("south")
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
     assert (world.sources["north"].upto - before) * 250 < 10_000
-    world.until(lambda: world.place() is Place.HERE, "the ledger has it")
+    world.until(lambda: world.place() is TaskPlace.HERE, "the ledger has it")
     (movement,) = world.movements()
     assert movement.why is EndReason.SILENT
     assert world.balances()["south"] < 0
@@ -160,7 +162,7 @@ def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
     world.kill("north")
     world.start("north")
-    world.until(lambda: world.place() is Place.HERE, "the ledger has it")
+    world.until(lambda: world.place() is TaskPlace.HERE, "the ledger has it")
     assert world.runs_on() == "north.0"
 
 
@@ -179,10 +181,10 @@ def test_a_partner_cannot_withdraw_what_runs_under_another_contract(world: Tradi
     world.lasts(6_000)
     world.book.say("west", Withdrawn("north-west", movement.movement_id, "west", 0))
     world.lasts(3_000)
-    assert world.place() is Place.AWAY
+    assert world.place() is TaskPlace.AWAY
     world.kill("north")
     world.start("north")
-    assert world.place() is Place.AWAY
+    assert world.place() is TaskPlace.AWAY
 
 
 def test_a_figure_whose_outcome_is_unknown_is_written_again(world: TradingWorld) -> None:
@@ -191,7 +193,7 @@ def test_a_figure_whose_outcome_is_unknown_is_written_again(world: TradingWorld)
     assert isinstance(world.log, LocalEventLog)
     topic = world.book.topics.contract("north-south")
     for _ in range(8):
-        world.log.fail_next(Operation.FLUSH, topic=topic, applied=0)
+        world.log.fail_next(FailingOperation.FLUSH, topic=topic, applied=0)
         world.lasts(METER_MS)
     world.lasts(12 * METER_MS)
     (chunk,) = everything(world.log, topic)
@@ -206,8 +208,8 @@ def test_a_seller_that_never_gets_ready_is_not_waited_for(world: TradingWorld) -
     world.agree()
     world.start("north", "south")
     world.rate = RUSH
-    world.until(lambda: world.place() is Place.LEAVING, "an answer")
-    world.until(lambda: world.place() is Place.HERE, "it stays")
+    world.until(lambda: world.place() is TaskPlace.LEAVING, "an answer")
+    world.until(lambda: world.place() is TaskPlace.HERE, "it stays")
     assert world.runs_on() == "north.0"
     assert {movement.state for movement in world.movements()} == {MovementState.VOID}
     assert set(world.balances().values()) == {0}
@@ -231,11 +233,13 @@ def test_a_seller_that_stops_making_results_is_paid_for_what_it_made(world: Trad
 def test_forged_replayed_and_unreadable_offers_move_nothing(world: TradingWorld) -> None:
     text = world.agree()
     world.start("north", "south")
-    offer = Offer(text.contract_id, 1, "north", 1, 5_000, (OfferedTask("north.speeds", 50, 40),))
+    offer = TaskOffer(
+        text.contract_id, 1, "north", 1, 5_000, (OfferedTask("north.speeds", 50, 40),)
+    )
     topic = world.book.topics.offers("north-south")
     keys = world.book.keys
 
-    def says(by: str, statement: Offer | Answer | ReturnRequest, at: str = topic) -> None:
+    def says(by: str, statement: TaskOffer | OfferAnswer | ReturnRequest, at: str = topic) -> None:
         world.book.write(at, federation_records.encode(statement, keys[by].sign(statement)))
 
     world.round()
@@ -260,7 +264,7 @@ def test_forged_replayed_and_unreadable_offers_move_nothing(world: TradingWorld)
     says("north", offer)
     for _ in range(20):
         world.round()
-    assert world.place("south") is Place.PROMISED  # nobody begins it: it lapses
+    assert world.place("south") is TaskPlace.PROMISED  # nobody begins it: it lapses
     says("north", offer)
     world.until(lambda: world.place("south") is None, "the promise lapses")
     for _ in range(20):
@@ -278,13 +282,13 @@ def test_answers_that_nobody_asked_for_do_not_displace_those_that_count(
     world.round()
     agent, topic = world.agents["north"], world.book.topics.offers("north-south")
     for number in range(1, 6):
-        answer = Answer("north-south", 1, "south", number, ())
+        answer = OfferAnswer("north-south", 1, "south", number, ())
         signature = world.book.keys["south"].sign(answer)
         world.book.write(topic, federation_records.encode(answer, signature))
     world.lasts(1_000)
     assert not agent._answers
     world.rate = RUSH
-    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.until(lambda: world.place() is TaskPlace.AWAY, "the stage is sold")
     assert len(agent._answers) == 1
 
 
@@ -353,7 +357,7 @@ def test_a_contract_that_can_no_longer_be_carried_out_moves_nothing_new(
     assert isinstance(left, dict)
     assert "its unit is" in left["north-south"]
     assert world.movements() == []
-    assert world.place() is Place.HERE
+    assert world.place() is TaskPlace.HERE
 
 
 def test_a_seller_that_takes_a_stage_and_gives_notice_is_not_paid_for_that(
@@ -363,7 +367,7 @@ def test_a_seller_that_takes_a_stage_and_gives_notice_is_not_paid_for_that(
     now_ms = world.clock.now_ms()
     notice = ContractChange("north-south", 1, "south", Change.NOTICE, now_ms, now_ms)
     world.book.say("south", notice)
-    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    world.until(lambda: world.place() is TaskPlace.HERE, "it is home again")
     (movement,) = world.movements()
     assert movement.ended_ms - movement.started_ms < MIN_HOLD_MS
     assert (movement.ended_by, movement.why) == ("north", EndReason.CONTRACT_ENDS)
@@ -376,13 +380,13 @@ def test_an_agent_that_restarts_does_not_begin_the_minimum_hold_anew(world: Trad
     world.start("north", "south")
     world.lasts(2_000)
     world.rate = RUSH
-    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.until(lambda: world.place() is TaskPlace.AWAY, "the stage is sold")
     world.lasts(hold_ms)
     world.kill("north")
     world.rate = CALM
     world.start("north")
     world.lasts(10_000)
-    assert world.place() is Place.HERE
+    assert world.place() is TaskPlace.HERE
     (movement,) = world.movements()
     assert hold_ms < movement.ended_ms - movement.started_ms < 2 * hold_ms
     assert not [each for each in world.ledger().postings if "its time" in each.reason]

@@ -15,7 +15,7 @@ from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
     AuditCommitted,
@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[TradingWorld]:
     for _ in range(40):
         made.round()
     made.rate = RUSH
-    made.until(lambda: made.place() is Place.AWAY, "the stage is sold")
+    made.until(lambda: made.place() is TaskPlace.AWAY, "the stage is sold")
     for _ in range(100):
         made.round()
     yield made
@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> Iterator[TradingWorld]:
 
 
 def is_home(world: TradingWorld) -> bool:
-    return world.place() is Place.HERE
+    return world.place() is TaskPlace.HERE
 
 
 def ended(world: TradingWorld) -> Movement:
@@ -131,10 +131,10 @@ def test_a_seller_that_made_nothing_pays_though_it_is_cheaper_at_home_before_tha
     hostile_south_says(world, RUSH)
     world.nodes["south.0"].is_stuck = True
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
-    assert world.place() is Place.AWAY, "nothing is proved"
+    assert world.place() is TaskPlace.AWAY, "nothing is proved"
     world.rate = CALM
-    world.until(lambda: world.place() is Place.COMING, "it is recalled", 300)
-    world.until(lambda: world.place() is not Place.COMING, "it is over", 300)
+    world.until(lambda: world.place() is TaskPlace.COMING, "it is recalled", 300)
+    world.until(lambda: world.place() is not TaskPlace.COMING, "it is over", 300)
     assert ended(world).why is EndReason.SILENT
 
 
@@ -175,7 +175,7 @@ def test_what_the_auditor_finds_ends_the_movement_and_suspends_the_contract_once
     fixed = AuditCommitted("north-south", name, "auditor", commitment(number), BUCKET_MS)
     world.book.say("auditor", fixed)
     world.lasts(20_000)
-    assert world.place() is Place.AWAY
+    assert world.place() is TaskPlace.AWAY
     upto = world.sources["north"].upto
     drawn = sample(number, name, range(upto - 70, upto), SAMPLE_PPM)
     found = (Finding(drawn[0], Fault.WRONG_RESULT),)
@@ -192,7 +192,7 @@ def test_what_the_auditor_finds_ends_the_movement_and_suspends_the_contract_once
     booked = world.contract().booked
     assert booked is not None
     assert booked.state is ContractState.ACTIVE, "an operator has resumed it"
-    world.until(lambda: world.place() is Place.AWAY, "it is sold again")
+    world.until(lambda: world.place() is TaskPlace.AWAY, "it is sold again")
 
 
 def test_a_pause_within_what_was_promised_is_no_failure(world: TradingWorld) -> None:
@@ -200,7 +200,7 @@ def test_a_pause_within_what_was_promised_is_no_failure(world: TradingWorld) -> 
     world.lasts(3_000)
     world.nodes["south.0"].is_stuck = False
     world.lasts(6_000)
-    assert world.place() is Place.AWAY
+    assert world.place() is TaskPlace.AWAY
     assert world.runs_on() == "south.0"
     assert suspended_by(world) == ()
 
@@ -239,14 +239,14 @@ def chain(folder: Path, *participants: str) -> Iterator[TradingWorld]:
     made.start(*participants)
     made.lasts(2_000)
     made.rate = RUSH
-    made.until(lambda: made.place() is Place.AWAY, "the stage is sold")
+    made.until(lambda: made.place() is TaskPlace.AWAY, "the stage is sold")
     yield made
     made.close()
 
 
 def sell_on(world: TradingWorld) -> None:
     world.souths_rate = FULL
-    world.until(lambda: world.place("south") is Place.AWAY, "it is sold on")
+    world.until(lambda: world.place("south") is TaskPlace.AWAY, "it is sold on")
     assert world.runs_on() == "west.0"
 
 
@@ -266,11 +266,11 @@ def test_a_stage_is_sold_on_and_comes_back_the_same_way(three: TradingWorld) -> 
     assert (movement.node, on.node) == ("west.0", "")
     three.lasts(12_000)
     three.souths_rate = CALM
-    three.until(lambda: three.place("south") is Place.HERE, "south has it back")
+    three.until(lambda: three.place("south") is TaskPlace.HERE, "south has it back")
     assert three.runs_on() == "south.0"
     three.lasts(4_000)
     three.rate = CALM
-    three.until(lambda: three.place() is Place.HERE, "north has it back")
+    three.until(lambda: three.place() is TaskPlace.HERE, "north has it back")
     three.until(lambda: three.runs_on() == "north.0", "it runs there")
     three.lasts(12_000)
     assert {each.why for each in (*three.movements(), *three.movements(ON))} == {EndReason.RECALLED}
@@ -285,7 +285,7 @@ def sell_further(world: TradingWorld) -> None:
     sell_on(world)
     world.lasts(6_000)  # west must keep it for its minimum hold
     world.wests_rate = WESTS_FULL
-    world.until(lambda: world.place("west") is Place.AWAY, "it is sold on again", 600)
+    world.until(lambda: world.place("west") is TaskPlace.AWAY, "it is sold on again", 600)
     assert world.runs_on() == "east.0"
 
 
@@ -295,15 +295,15 @@ def test_a_stage_is_sold_on_twice_and_comes_back_through_every_hand(four: Tradin
     assert nodes == ["east.0", "east.0", ""]
     four.lasts(12_000)
     four.wests_rate = CALM
-    four.until(lambda: four.place("west") is Place.HERE, "west has it back", 600)
+    four.until(lambda: four.place("west") is TaskPlace.HERE, "west has it back", 600)
     assert four.runs_on() == "west.0"
     four.lasts(4_000)
     four.souths_rate = CALM
-    four.until(lambda: four.place("south") is Place.HERE, "south has it back", 600)
+    four.until(lambda: four.place("south") is TaskPlace.HERE, "south has it back", 600)
     assert four.runs_on() == "south.0"
     four.lasts(4_000)
     four.rate = CALM
-    four.until(lambda: four.place() is Place.HERE, "north has it back", 600)
+    four.until(lambda: four.place() is TaskPlace.HERE, "north has it back", 600)
     four.until(lambda: four.runs_on() == "north.0", "it runs there")
     four.lasts(12_000)
     sales = [four.movements(name) for name in ("north-south", ON, FURTHER)]
@@ -341,7 +341,7 @@ def test_a_middleman_that_is_killed_goes_on_from_its_two_ledgers(
         three.until(lambda: three.movements()[0].node == "south.0", "it is called home")
         three.kill("south")
         three.start("south")
-    three.until(lambda: three.place("south") is Place.HERE, "south has it back", 600)
+    three.until(lambda: three.place("south") is TaskPlace.HERE, "south has it back", 600)
     three.until(lambda: three.runs_on() == "south.0", "it runs there")
     seen_to_end(three)
 
@@ -350,7 +350,7 @@ def test_what_goes_home_is_over_for_whom_it_was_sold_on_to(three: TradingWorld) 
     sell_on(three)
     three.lasts(5_000)
     three.rate = CALM
-    three.until(lambda: three.place() is Place.HERE, "north has it back")
+    three.until(lambda: three.place() is TaskPlace.HERE, "north has it back")
     three.until(lambda: three.place("west") is None, "west has it no more")
     assert three.runs_on() == "north.0"
     (on,) = three.movements(ON)

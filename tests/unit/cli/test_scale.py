@@ -13,7 +13,7 @@ from anabranch.cli import app
 from anabranch.operating import scale as operating
 from anabranch.operating.scale import LoadView
 from anabranch.protocol.control.records import SplitStep, Step
-from anabranch.protocol.control.scaling import Action, Cause, Halving
+from anabranch.protocol.control.scaling import Cause, Halving, ScalingDecision
 from harness.pipeline_files import written
 
 FILE = """\
@@ -67,7 +67,7 @@ SPLIT = Halving(
     "it is slow",
     SplitStep("s", Step.WANTED, 0),
 )
-WOULD = Action("s.0", "local.0", "local.7", Cause.OVERLOAD, "it is slow")
+WOULD = ScalingDecision("s.0", "local.0", "local.7", Cause.OVERLOAD, "it is slow")
 
 
 def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: LoadView, *more: str) -> str:

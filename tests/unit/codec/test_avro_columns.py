@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.avro_columns import Rows, Written, plan, read_fields, write_rows
+from anabranch.codec.avro_columns import EncodedRecords, Written, plan, read_fields, write_rows
 from anabranch.codec.avro_schema import of_notation
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import from_avro
@@ -18,7 +18,7 @@ def plain(kind: str) -> Written:
 
 
 def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
-    rows = Rows([b"\x02\x04", b"\x80", b"\x06\x08"])
+    rows = EncodedRecords([b"\x02\x04", b"\x80", b"\x06\x08"])
     columns = read_fields(rows, [plain("long"), plain("long")])
     assert rows.good.tolist() == [True, False, True]
     assert [column is not None and column.to_pylist()[::2] for column in columns] == [
@@ -29,7 +29,7 @@ def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
 
 
 def test_cursors_of_some_records_move_alone() -> None:
-    rows = Rows([b"\x02\x04", b"\x06\x08"])
+    rows = EncodedRecords([b"\x02\x04", b"\x06\x08"])
     some = np.array([1])
     part = rows.select(some)
     assert part.longs().tolist() == [3]
@@ -38,7 +38,7 @@ def test_cursors_of_some_records_move_alone() -> None:
 
 
 def test_a_length_that_goes_beyond_its_record_takes_nothing_of_the_next() -> None:
-    rows = Rows([b"\x06ab", b"\x04cd"])
+    rows = EncodedRecords([b"\x06ab", b"\x04cd"])
     column = read_fields(rows, [plain("bytes")])[0]
     assert rows.good.tolist() == [False, True]
     assert column is not None

@@ -16,7 +16,7 @@ from anabranch.codec.avro_schema import (
     of_parts,
     wire,
 )
-from anabranch.codec.writer_schema import Part, WriterSchema
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema
 from anabranch.protocol.errors import ConfigurationError
 from harness.registries import alone
 
@@ -150,19 +150,19 @@ def test_named_types_of_the_schemas_that_it_refers_to_are_known() -> None:
     middle = record({"name": "kind", "type": "com.acme.Kind"}, name="Middle", namespace="com.acme")
     outer = record({"name": "middle", "type": "com.acme.Middle"}, INT)
     texts = [("com.acme.Kind", inner), ("com.acme.Middle", middle), ("", outer)]
-    parts = tuple(Part(name, json.dumps(avro).encode()) for name, avro in texts)
+    parts = tuple(SchemaDocument(name, json.dumps(avro).encode()) for name, avro in texts)
     found = of_parts(WriterSchema(parts))
     assert found.fields == ["middle", "a"]
     assert found.inner[0].inner[0].symbols == ("A", "B")
     with pytest.raises(ConfigurationError, match=r"'com\.acme\.Middle' is not a type"):
         of_parts(WriterSchema(parts[-1:]))
-    broken = WriterSchema((Part("com.acme.Kind", b"{"), parts[-1]))
+    broken = WriterSchema((SchemaDocument("com.acme.Kind", b"{"), parts[-1]))
     with pytest.raises(ConfigurationError, match=r"com\.acme\.Kind, which it refers to: .* JSON"):
         of_parts(broken)
 
 
 def test_all_parts_of_a_schema_count_for_its_size() -> None:
-    half = Part("half", b'"int"' + b" " * (WRITER_SCHEMA_BYTES_MAX // 2))
+    half = SchemaDocument("half", b'"int"' + b" " * (WRITER_SCHEMA_BYTES_MAX // 2))
     assert of_parts(WriterSchema((half,))).kind == "int"
     with pytest.raises(ConfigurationError, match="larger than"):
         of_parts(WriterSchema((half, half)))

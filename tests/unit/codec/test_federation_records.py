@@ -30,10 +30,10 @@ from anabranch.protocol.federation.movements import Ended, EndReason, Placed, St
 from anabranch.protocol.federation.offers import (
     OFFERED_TASKS_MAX,
     AcceptedTask,
-    Answer,
-    Offer,
+    OfferAnswer,
     OfferedTask,
     ReturnRequest,
+    TaskOffer,
 )
 from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
@@ -42,8 +42,8 @@ from anabranch.protocol.federation.stream_contracts import (
     PLANS_MAX,
     STAGES_MAX,
     TIERS_MAX,
-    Plan,
     StreamContract,
+    StreamTerms,
     SuggestedContract,
     Tier,
 )
@@ -75,8 +75,8 @@ KINDS = (
     Metered,
     AuditCommitted,
     Audited,
-    Offer,
-    Answer,
+    TaskOffer,
+    OfferAnswer,
     ReturnRequest,
     StreamSigner,
 )
@@ -131,7 +131,7 @@ def test_the_largest_of_each_kind_fits() -> None:
         tiers=tuple(Tier(999_999 - number, 10**12) for number in range(TIERS_MAX)),
     )
     stages = tuple(f"{number:02}{'s' * 61}" for number in range(STAGES_MAX))
-    plan = Plan(
+    plan = StreamTerms(
         stages, name[:63], stages[0], terms.plans[0].payment, terms.plans[0].tiers, 2**53, 10**9
     )
     for statement in (

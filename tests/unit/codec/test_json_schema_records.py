@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.codec.json_schema_records import JSON_SCHEMA_BYTES_MAX, JsonSchemaDecoder
 from anabranch.codec.record_schema import from_avro
-from anabranch.codec.writer_schema import Part, WriterSchema
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema
 from anabranch.protocol.errors import RejectionReason
 from harness.avro_schemas import array_of, decimal_of, field, logical, map_of, record_of
 
@@ -27,7 +27,9 @@ AT_1_MS = datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC)
 
 
 def written(*documents: tuple[str, Any]) -> WriterSchema:
-    return WriterSchema(tuple(Part(name, json.dumps(each).encode()) for name, each in documents))
+    return WriterSchema(
+        tuple(SchemaDocument(name, json.dumps(each).encode()) for name, each in documents)
+    )
 
 
 def read(kind: Any, schema: Any, sent: Any, *referred: tuple[str, Any]) -> Any:
@@ -166,14 +168,17 @@ def test_fields_are_found_by_their_names_in_json_and_parts_of_a_schema_count() -
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (WriterSchema((Part("", b"{"),)), "it is not JSON"),
+        (WriterSchema((SchemaDocument("", b"{"),)), "it is not JSON"),
         (
-            WriterSchema((Part("a.json", b"\xff"), Part("", b"{}"))),
+            WriterSchema((SchemaDocument("a.json", b"\xff"), SchemaDocument("", b"{}"))),
             "a.json, which it refers to, is",
         ),
-        (WriterSchema((Part("", b"5"),)), "it is not a JSON schema"),
-        (WriterSchema((Part("", b'{"$id": 5}'),)), "it is not a JSON schema"),
-        (WriterSchema((Part("", b" " * (JSON_SCHEMA_BYTES_MAX + 1)),)), "it is larger than"),
+        (WriterSchema((SchemaDocument("", b"5"),)), "it is not a JSON schema"),
+        (WriterSchema((SchemaDocument("", b'{"$id": 5}'),)), "it is not a JSON schema"),
+        (
+            WriterSchema((SchemaDocument("", b" " * (JSON_SCHEMA_BYTES_MAX + 1)),)),
+            "it is larger than",
+        ),
     ],
 )
 def test_a_schema_that_is_of_no_use_rejects_its_records(schema: WriterSchema, says: str) -> None:
@@ -186,7 +191,7 @@ def test_a_schema_that_is_of_no_use_rejects_its_records(schema: WriterSchema, sa
 
 def test_a_schema_of_true_says_nothing() -> None:
     avro = record_of(field("a", "int"))
-    schema = WriterSchema((Part("", b"true"),))
+    schema = WriterSchema((SchemaDocument("", b"true"),))
     decoder = JsonSchemaDecoder(from_avro(avro, "r"), "reject", lambda _: schema)
     table, ((_, error),) = decoder.decode([FRAMING + b'{"a":1}', FRAMING + b'{"a":1,"b":2}'])
     assert table.to_pylist() == [{"a": 1}]

@@ -9,7 +9,7 @@ from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, Write
+from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, ViewRecord
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import EpochStarted
@@ -169,7 +169,7 @@ def test_what_is_none_of_ours_is_rejected(
     ],
 )
 def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: KeyState) -> None:
-    value, headers = live_records.upsert(Write(b"k", kind, state), ORIGIN)
+    value, headers = live_records.upsert(ViewRecord(b"k", kind, state), ORIGIN)
     assert value == (None if state.visible is None else state.visible.value)
     assert dict(headers)["anabranch-kind"] == kind.value.encode()
     assert dict(headers)["anabranch-origin"] == b"p.tolls.x"

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.codec.protobuf_records import PROTOBUF_SCHEMA_BYTES_MAX, ProtobufDecoder
 from anabranch.codec.record_schema import from_avro
-from anabranch.codec.writer_schema import Part, WriterSchema
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema
 from anabranch.protocol.errors import RejectionReason
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
 from harness.avro_schemas import (
@@ -346,9 +346,12 @@ def test_types_of_imported_files_are_known() -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (WriterSchema((Part("schema.proto", b"\xff"),)), "it is no Protobuf schema"),
+        (WriterSchema((SchemaDocument("schema.proto", b"\xff"),)), "it is no Protobuf schema"),
         (WriterSchema(SCHEMA.parts[-1:]), "it is no Protobuf schema"),
-        (WriterSchema((Part("x", b"1" * (PROTOBUF_SCHEMA_BYTES_MAX + 1)),)), "it is larger than"),
+        (
+            WriterSchema((SchemaDocument("x", b"1" * (PROTOBUF_SCHEMA_BYTES_MAX + 1)),)),
+            "it is larger than",
+        ),
     ],
 )
 def test_a_schema_that_is_of_no_use_rejects_its_records(schema: WriterSchema, says: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.codec.writer_schema import Part, WriterSchema, shown_key
+from anabranch.codec.writer_schema import SchemaDocument, WriterSchema, shown_key
 
 
 def test_a_schema_has_the_size_of_all_its_parts() -> None:
-    assert WriterSchema((Part("a", b"12"), Part("", b"345"))).size_bytes == 5
+    assert WriterSchema((SchemaDocument("a", b"12"), SchemaDocument("", b"345"))).size_bytes == 5
 
 
 def test_a_key_is_shown_as_what_it_is() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.control import ManagerControl, readers_of
@@ -127,7 +127,7 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     fence, log_state = contradicted(9)
     assert room.fence(fence, log_state)
     assert not room.fence(replace(fence, written_ms=5), log_state)
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.fences")
+    world.log.fail_next(FailingOperation.FLUSH, applied=0, topic="p.fences")
     room.round({}, "running")
     assert world.records_of(Fence) == []
     world.clock.advance(HEARTBEAT_SEND_MS)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Scaling
@@ -129,7 +129,7 @@ def test_a_decision_that_cannot_be_written_is_made_again(world: World) -> None:
     world.run(4, manager)
     world.alive.discard("north.0")
     topic = world.pipeline.topic_names.placement()
-    world.log.fail_next(Operation.FLUSH, applied=0, topic=topic)
+    world.log.fail_next(FailingOperation.FLUSH, applied=0, topic=topic)
     world.run(NODE_LOST_MS // 1_000 + 1, manager)
     assert world.places()[f"{STAGE}.0"] == "north.0"
     world.run(20, manager)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.index import LocalIndex
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog, LocalLogAdmin
 from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Federation
@@ -271,7 +271,9 @@ def test_alarms_that_cannot_be_written_are_tried_again_now_and_then(world: World
     """A topic that may not be written is refused at once, twenty times a second."""
     manager = world.manager()
     for _ in range(10):
-        world.log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic="p.control.alarms")
+        world.log.fail_next(
+            FailingOperation.FLUSH, applied=0, error=Unavailable, topic="p.control.alarms"
+        )
     opened, writer = list[object](), world.log.writer
 
     def counted(*arguments: object) -> LogWriter:

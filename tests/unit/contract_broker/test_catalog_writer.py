@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import EVERY_MS
 from anabranch.contract_broker.service import ContractBroker, build
@@ -165,7 +165,7 @@ def test_an_entry_that_is_lost_is_followed_by_the_next(
     world: World, error: type[AnabranchError]
 ) -> None:
     broker = world.broker()
-    world.local.fail_next(Operation.FLUSH, error=error)
+    world.local.fail_next(FailingOperation.FLUSH, error=error)
     broker.step()
     assert len(not_listed(broker)) == 1
     world.clock.advance(EVERY_MS)

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import federation_records
 from anabranch.contract_broker.service import ContractBroker, build
 from anabranch.pipeline.model import Federation
@@ -156,7 +156,7 @@ def test_a_settlement_of_unknown_outcome_is_written_again_and_counts_once(
 ) -> None:
     broker = world.broker(monkeypatch)
     world.until(RIPE_MS)
-    world.local.fail_next(Operation.FLUSH, applied=applied, error=OutcomeUnknown)
+    world.local.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
     run(broker)
     world.clock.advance(10_000)
     run(broker)
@@ -272,7 +272,9 @@ def test_keys_that_do_not_answer_for_a_moment_end_no_broker(
     broker._catalog = None  # it reads the keys, too
     world.until(RIPE_MS)
     world.measured(61)
-    world.local.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+    world.local.fail_next(
+        FailingOperation.OFFSETS, error=Unavailable, topic=world.topics.keys("north")
+    )
     broker.step()
     assert str(broker.status.waiting_for).startswith("the broker: ")
     run(broker)

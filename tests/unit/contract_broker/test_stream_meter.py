@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.contract_broker import stream_meter
@@ -209,7 +209,7 @@ def test_a_figure_of_unknown_outcome_is_written_again_and_counts_once(world: Wor
     world.periods(0)
     world.virtual.advance(4_000)
     for applied in (0, None):
-        world.local.fail_next(Operation.FLUSH, applied=applied, error=OutcomeUnknown)
+        world.local.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
         broker.step()
     world.run(broker, ms=30_000)
     assert world.ledger().balances() == {"north": FULL, "billing": -FULL}

@@ -10,7 +10,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import topic_settings
 from anabranch.dashboard.dead_letters import CONTENT_BYTES_MAX, SAMPLES_MAX, DeadLetterFollower
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.page import TEXT_MAX, Page
 from anabranch.pipeline.file import load
 from anabranch.ports import EventLog, TopicPartition
@@ -24,7 +24,7 @@ class World:
         self.log = LocalEventLog()
         self.log.admin().create([topic_settings("dead_letters", TOPIC)])
         pipeline = load(TOLL_ROAD)
-        self.feed = Feed(Page(pipeline), SystemClock())
+        self.feed = PageFeed(Page(pipeline), SystemClock())
         self.letters = DeadLetterFollower(pipeline, self.connect, self.feed)
         self.reader = self.log.reader(committed=False)
 

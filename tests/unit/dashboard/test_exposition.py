@@ -6,7 +6,7 @@ from math import inf
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from anabranch.dashboard.exposition import Figures, figures_of
+from anabranch.dashboard.exposition import ProcessMetrics, figures_of
 from anabranch.process.metrics import ServiceMetrics
 from anabranch.processing.state_metrics import StateMetrics
 
@@ -41,4 +41,4 @@ def test_a_hostile_text_gives_nothing() -> None:
         'anabranch_bucket_age_seconds_bucket{le="x"} 1',
         "<script>" * 1_000,
     ):
-        assert figures_of(text) == Figures()
+        assert figures_of(text) == ProcessMetrics()

@@ -6,7 +6,7 @@ import json
 
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.dashboard import feed as feed_module
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.page import Page
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import Unavailable
@@ -15,7 +15,7 @@ from harness.waiting import wait_until
 
 
 def test_an_error_of_the_broker_is_shown_and_the_work_repeated() -> None:
-    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    feed = PageFeed(Page(load(TOLL_ROAD)), SystemClock())
     tries: list[int] = []
 
     def work() -> None:
@@ -34,7 +34,7 @@ def test_an_error_of_the_broker_is_shown_and_the_work_repeated() -> None:
 
 
 def test_a_mistake_of_the_page_ends_it() -> None:
-    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    feed = PageFeed(Page(load(TOLL_ROAD)), SystemClock())
 
     def work() -> None:
         raise KeyError("a bug")
@@ -45,7 +45,7 @@ def test_a_mistake_of_the_page_ends_it() -> None:
 
 
 def test_messages_are_numbered_json() -> None:
-    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    feed = PageFeed(Page(load(TOLL_ROAD)), SystemClock())
     number, text = feed.message()
     assert json.loads(text)["seq"] == number == 1
     assert feed.whole()[0] == 1

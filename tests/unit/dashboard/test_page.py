@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.dashboard.exposition import Figures
+from anabranch.dashboard.exposition import ProcessMetrics
 from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Federation
@@ -174,7 +174,7 @@ def test_texts_from_outside_and_events_are_bounded() -> None:
 
 def test_dead_letters_are_counted_without_what_they_hold() -> None:
     shown = page()
-    figures = {"ingestion/reports_1": Figures(rejected={"late": 3.0, "json": 0.0})}
+    figures = {"ingestion/reports_1": ProcessMetrics(rejected={"late": 3.0, "json": 0.0})}
     shown.show_processes([], figures, {}, NOW_MS)
     assert shown.whole(NOW_MS, 0)["rejected"]["reports_1"]["by_reason"] == {"late": 3}
 
@@ -184,7 +184,8 @@ def test_a_source_with_shards_has_a_card_for_each_and_one_count_of_dead_letters(
     sharded = pipeline.sources["reports_1"].model_copy(update={"shards": 2})
     shown = Page(pipeline.model_copy(update={"sources": pipeline.sources | {"reports_1": sharded}}))
     figures = {
-        f"ingestion/reports_1.{shard}": Figures(rejected={"late": 3.0 + shard}) for shard in (0, 1)
+        f"ingestion/reports_1.{shard}": ProcessMetrics(rejected={"late": 3.0 + shard})
+        for shard in (0, 1)
     }
     shown.show_processes([], figures, {}, NOW_MS)
     shown.take_control(Heartbeat("ingestion", "reports_1.1", "0", 0, "running", 1, 0), NOW_MS, 0)
@@ -201,7 +202,9 @@ def test_an_output_with_shards_has_a_card_and_an_age_for_each() -> None:
     sharded = pipeline.outputs["tolls"].model_copy(update={"shards": 2})
     shown = Page(pipeline.model_copy(update={"outputs": pipeline.outputs | {"tolls": sharded}}))
     bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
-    shown.show_processes([], {"delivery/tolls.1": Figures(ages={"tolls.1": bars})}, {}, NOW_MS)
+    shown.show_processes(
+        [], {"delivery/tolls.1": ProcessMetrics(ages={"tolls.1": bars})}, {}, NOW_MS
+    )
     shown.take_control(Heartbeat("delivery", "tolls.1", "0", 0, "running", 1, 0), NOW_MS, 0)
     found = shown.whole(NOW_MS, 0)
     words = [found["cards"][f"output tolls.{shard}"]["word"] for shard in (0, 1)]
@@ -215,8 +218,8 @@ def test_batch_times_and_ages_of_outputs_come_from_the_histograms() -> None:
     shown = page()
     bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
     figures = {
-        "processing/north.0": Figures(batches={"tolls.0": bars}),
-        "delivery/tolls": Figures(ages={"tolls": bars}),
+        "processing/north.0": ProcessMetrics(batches={"tolls.0": bars}),
+        "delivery/tolls": ProcessMetrics(ages={"tolls": bars}),
     }
     shown.show_processes([], figures, {}, NOW_MS)
     hops = {(hop["kind"], hop["name"]): hop for hop in shown.whole(NOW_MS, 0)["hops"]}

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.processes import ProcessFollower
 from anabranch.pipeline.file import load
@@ -37,7 +37,7 @@ def test_named_processes_are_asked_and_those_that_do_not_answer_are_silent() -> 
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()[1]
     server.start()
-    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    feed = PageFeed(Page(load(TOLL_ROAD)), SystemClock())
     addresses = {
         "ingestion/reports_0": ("127.0.0.1", server.port),
         "delivery/tolls": ("127.0.0.1", nobody),
@@ -65,7 +65,7 @@ def test_named_processes_are_asked_and_those_that_do_not_answer_are_silent() -> 
 
 
 def test_where_nothing_runs_nothing_is_known() -> None:
-    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    feed = PageFeed(Page(load(TOLL_ROAD)), SystemClock())
     thread = feed.run_in_thread("processes", ProcessFollower(feed, None, {}).work)
     feed.stopping.set()
     thread.join(10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from anabranch.dashboard.stream_timelines import Phase, StreamTimeline
+from anabranch.dashboard.stream_timelines import BucketPhase, StreamTimeline
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from harness.boundary_logs import part, record, started
@@ -166,4 +166,4 @@ def test_a_timeline_begins_with_the_buckets_of_a_log_snapshot() -> None:
         assert offset == 2
     assert timeline.upto == 3
     assert (timeline.cells[3].rows, timeline.cells[3].stable_ms) == (5, None)
-    assert timeline.cells[2].phase is Phase.STABLE
+    assert timeline.cells[2].phase is BucketPhase.STABLE

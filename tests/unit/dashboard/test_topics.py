@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.codec.catalog import topic_settings
-from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.feed import PageFeed
 from anabranch.pipeline.model import Scaling
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move, SplitStep, Step
@@ -18,16 +18,16 @@ from harness.waiting import wait_until
 SHOWN_S = 60
 
 
-def shown(feed: Feed) -> dict[str, Any]:
+def shown(feed: PageFeed) -> dict[str, Any]:
     with feed.page() as page:
         return page.whole(feed.clock.now_ms(), feed.clock.monotonic_ms())
 
 
-def phases(feed: Feed, stream: str) -> Counter[str]:
+def phases(feed: PageFeed, stream: str) -> Counter[str]:
     return Counter(cell[1] for cell in shown(feed)["cells"][stream])
 
 
-def await_shown(feed: Feed, condition: Callable[[dict[str, Any]], object], what: str) -> None:
+def await_shown(feed: PageFeed, condition: Callable[[dict[str, Any]], object], what: str) -> None:
     wait_until(lambda: condition(shown(feed)), SHOWN_S, what)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec import control_records, live_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import live as module
@@ -164,18 +164,22 @@ def test_a_tentative_record_says_how_many_rows_were_left_out(*, upsert: bool) ->
     assert said == ({b"3": b"700"} if upsert else {b"1": b"300", b"2": None, b"3": b"700"})
 
 
-@pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
+@pytest.mark.parametrize(
+    "operation", [FailingOperation.FLUSH, FailingOperation.COMMIT, FailingOperation.BEGIN]
+)
 @pytest.mark.parametrize("applied", [None, 0])
 @pytest.mark.parametrize("at", range(6))
 def test_an_unknown_outcome_at_any_transaction_is_settled(
-    world: World, operation: Operation, applied: int | None, at: int
+    world: World, operation: FailingOperation, applied: int | None, at: int
 ) -> None:
     service = world.service()
     for number in range(6):
         feed(world, number)
         if number == at:
             world.log.fail_next(
-                operation, applied=applied, topic=LIVE if operation is Operation.FLUSH else None
+                operation,
+                applied=applied,
+                topic=LIVE if operation is FailingOperation.FLUSH else None,
             )
         settle(service)
     assert world.transcript() == FAILURE
@@ -240,7 +244,7 @@ def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_
     feed(world, 0)
     service = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
     world.log.admin().create([TopicSettings(PROGRESS, 1)])
-    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=PROGRESS)
+    world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic=PROGRESS)
     service.start()
     assert service.status.waiting_for == "the live topic of output out has not been read back yet"
     drain(service, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Ask
 from anabranch.protocol.errors import Unavailable
@@ -50,7 +50,9 @@ def test_what_is_deleted_when_the_live_topic_alone_has_something_is_waited_for(
     world.replica.close_buckets(2, {n: rows(n, 2) for n in (1, 2)})
     service = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
     world.log.fail_next(
-        Operation.OFFSETS, error=Unavailable, topic=world.pipeline.outputs["out"].corrected.topic
+        FailingOperation.OFFSETS,
+        error=Unavailable,
+        topic=world.pipeline.outputs["out"].corrected.topic,
     )
     service.start()
     service.step()
@@ -78,7 +80,7 @@ def test_what_the_live_topic_alone_lacks_is_asked_for() -> None:
     world.replica.close_buckets(2, {n: rows(n, 2) for n in (1, 2)})
     drain(service, 2)
     world.replica.close_buckets(4, {n: rows(n, 2) for n in (3, 4)})
-    world.log.fail_next(Operation.COMMIT, error=Unavailable, applied=0)
+    world.log.fail_next(FailingOperation.COMMIT, error=Unavailable, applied=0)
     drain(service, 4)
     assert len(world.transcript()) == 1
     delete_blocks(world)

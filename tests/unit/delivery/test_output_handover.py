@@ -7,7 +7,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import TopicPartition
@@ -142,7 +142,7 @@ def test_the_live_topic_is_taken_up_once_the_old_shards_have_ended(world: World)
     live = world.log.epochs["p.out.live"]
     world.reshard(2, 2)
     progress_topics(world, "out.2-0", "out.2-1")
-    world.log.fail_next(Operation.COMMIT, applied=0)
+    world.log.fail_next(FailingOperation.COMMIT, applied=0)
     first = world.service("out.2-0")
     assert world.log.epochs["p.out.live"] == live
     assert "have not ended" in str(first.status.detail["live"])
@@ -180,7 +180,7 @@ def test_an_unknown_outcome_of_an_end_is_settled(applied: int, nth: int) -> None
         service.stop()
     world.reshard(2, 3)
     topic = f"p.out.{nth - 1}.progress"
-    world.log.fail_next(Operation.COMMIT, applied=applied, topic=topic)
+    world.log.fail_next(FailingOperation.COMMIT, applied=applied, topic=topic)
     services = world.services()
     world.feed(2, {2: 20})
     all_delivered(services, 2)
@@ -227,7 +227,7 @@ def test_what_a_torn_transaction_of_an_old_shard_has_written_is_not_written_agai
     world.feed(1, {1: 20})
     drain(old, 1)
     world.feed(2, {2: 40})
-    world.log.fail_next(Operation.COMMIT, applied=applied)
+    world.log.fail_next(FailingOperation.COMMIT, applied=applied)
     old.step()
     world.reshard(1, 3)
     services = world.services()
@@ -249,7 +249,7 @@ def test_a_crash_of_a_new_shard_before_it_has_passed_all_is_answered_by_the_ends
         drain(second, bucket)
     world.reshard(2, 1)
     for applied in (1, 0, None, 1):
-        world.log.fail_next(Operation.COMMIT, applied=applied, topic="p.out")
+        world.log.fail_next(FailingOperation.COMMIT, applied=applied, topic="p.out")
         (new,) = world.services()
         for _ in range(2):
             new.step()
@@ -389,7 +389,7 @@ def test_of_two_files_one_goes_on(world: World) -> None:
     world.reshard(2)
     delivers(world)
     world.reshard(2, 3)
-    world.log.fail_next(Operation.COMMIT, applied=0, topic="p.out.1.progress")
+    world.log.fail_next(FailingOperation.COMMIT, applied=0, topic="p.out.1.progress")
     world.service("out.2-0").stop()
     assert [each.heirs for each in world.progress("out.0")][-1] == 3
     world.reshard(2, 4)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.partitions import partition_of
@@ -173,18 +173,22 @@ def test_columns_that_change_change_in_the_output(
     )
 
 
-@pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
+@pytest.mark.parametrize(
+    "operation", [FailingOperation.FLUSH, FailingOperation.COMMIT, FailingOperation.BEGIN]
+)
 @pytest.mark.parametrize("applied", [None, 0])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_unknown_outcomes_are_settled_by_reading_back(
-    world: World, operation: Operation, applied: int | None, at: int
+    world: World, operation: FailingOperation, applied: int | None, at: int
 ) -> None:
     service = world.service()
     for upto in range(1, 5):
         if upto == at:
             world.feed(upto, {upto: 6})
             world.log.fail_next(
-                operation, applied=applied, topic="p.out" if operation is Operation.FLUSH else None
+                operation,
+                applied=applied,
+                topic="p.out" if operation is FailingOperation.FLUSH else None,
             )
         else:
             world.feed(upto, {upto: 6})
@@ -197,7 +201,7 @@ def test_outcomes_that_stay_unknown_end_the_process(world: World) -> None:
     world.feed(1, {1: 6})
     service = world.service()
     for _ in range(20):
-        world.log.fail_next(Operation.COMMIT, applied=0)
+        world.log.fail_next(FailingOperation.COMMIT, applied=0)
     with pytest.raises(OutcomeUnknown):
         drain(service, 1)
     assert service._counters.unknown._value.get() == 10
@@ -271,7 +275,7 @@ def test_it_retries_to_fail_over(world: World) -> None:
     world.log.admin().create([TopicSettings("p.out", 2)])
     service = world.service()
     service._close_writer()
-    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.out")
+    world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="p.out")
     service.step()
     assert service.status.state == "waiting"
     assert "planned failure" in (service.status.waiting_for or "")
@@ -548,10 +552,16 @@ def uneven(bucket: int, large: Collection[int], *, size: int = 500) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)]
+    "fault",
+    [
+        None,
+        (FailingOperation.COMMIT, None),
+        (FailingOperation.COMMIT, 0),
+        (FailingOperation.FLUSH, 0),
+    ],
 )
 def test_results_that_are_too_large_go_to_a_topic_of_their_own(
-    world: World, fault: tuple[Operation, int | None] | None
+    world: World, fault: tuple[FailingOperation, int | None] | None
 ) -> None:
     """Each once, also where it is unknown whether it was written; the output goes on."""
     world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
@@ -564,7 +574,7 @@ def test_results_that_are_too_large_go_to_a_topic_of_their_own(
             world.log.fail_next(
                 fault[0],
                 applied=fault[1],
-                topic="p.out.rejected" if fault[0] is Operation.FLUSH else None,
+                topic="p.out.rejected" if fault[0] is FailingOperation.FLUSH else None,
             )
     drain(service, 4)
     restarted = world.service()
@@ -623,10 +633,16 @@ def test_a_topic_that_rejects_is_waited_for_and_the_process_lives(world: World) 
 
 
 @pytest.mark.parametrize(
-    "fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)]
+    "fault",
+    [
+        None,
+        (FailingOperation.COMMIT, None),
+        (FailingOperation.COMMIT, 0),
+        (FailingOperation.FLUSH, 0),
+    ],
 )
 def test_rows_that_no_stream_holds_are_rejected_under_their_ids(
-    world: World, monkeypatch: pytest.MonkeyPatch, fault: tuple[Operation, int | None] | None
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: tuple[FailingOperation, int | None] | None
 ) -> None:
     """Each once, also where it is unknown whether it was written."""
     monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 6_000)
@@ -642,7 +658,7 @@ def test_rows_that_no_stream_holds_are_rejected_under_their_ids(
             world.log.fail_next(
                 fault[0],
                 applied=fault[1],
-                topic="p.out.rejected" if fault[0] is Operation.FLUSH else None,
+                topic="p.out.rejected" if fault[0] is FailingOperation.FLUSH else None,
             )
     drain(service, 4)
     assert not service.status.detail.get("rejected"), "the stage counts them, and says why"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
@@ -94,7 +94,7 @@ def test_one_that_has_nothing_to_write_lets_buckets_be_trimmed(world: World) -> 
 def test_an_unknown_outcome_of_one_is_settled_by_itself(world: World, applied: int | None) -> None:
     first, second = world.services()
     world.feed(2, {1: 20, 2: 20})
-    world.log.fail_next(Operation.COMMIT, applied=applied)
+    world.log.fail_next(FailingOperation.COMMIT, applied=applied)
     drain(first, 2)
     drain(second, 2)
     assert first._counters.unknown._value.get() == 1
@@ -118,7 +118,7 @@ def test_a_restart_reads_back_its_own_partitions_only(world: World) -> None:
     first, second = world.services()
     world.feed(2, {1: 20, 2: 20})
     drain(second, 2)
-    world.log.fail_next(Operation.COMMIT, applied=1)  # with its progress, as it may turn out
+    world.log.fail_next(FailingOperation.COMMIT, applied=1)  # with its progress, as it may turn out
     drain(first, 2)
     found = first._counters.found._value.get()
     own = [ident for p, ident, *_ in delivered(world.log, world.pipeline) if p % 2 == 0]
@@ -161,7 +161,7 @@ def test_where_all_begin_is_recorded_once(world: World) -> None:
 
 def test_an_unknown_outcome_of_that_record_is_settled(world: World) -> None:
     world.feed(1, {1: 20})
-    world.log.fail_next(Operation.COMMIT, applied=1)
+    world.log.fail_next(FailingOperation.COMMIT, applied=1)
     first = world.service("out.0")
     world.clock.sleep_ms(1_000)
     second = world.service("out.1")
@@ -184,7 +184,7 @@ def test_each_has_rejected_results_of_its_own(world: World) -> None:
     table = rows(1, 20).sort_by("event_time")
     roads = [text * 100 if n % 3 == 0 else text for n, text in enumerate(table["road"].to_pylist())]
     world.replica.close_buckets(1, {1: table.set_column(1, "road", pa.array(roads))})
-    world.log.fail_next(Operation.COMMIT, applied=None)
+    world.log.fail_next(FailingOperation.COMMIT, applied=None)
     for service in services:
         drain(service, 1)
     for service in world.services():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import federation_records
 from anabranch.federation import ledger_writer
 from anabranch.federation.ledger_writer import LedgerWriter
@@ -101,7 +101,7 @@ def test_an_entry_waits_before_it_is_repeated_and_holds_no_other_up(
 
 def test_an_entry_of_unknown_outcome_waits_too_and_is_written_again(written: Written) -> None:
     assert isinstance(written.world.log, LocalEventLog)
-    written.world.log.fail_next(Operation.FLUSH, applied=0, error=OutcomeUnknown)
+    written.world.log.fail_next(FailingOperation.FLUSH, applied=0, error=OutcomeUnknown)
     assert not written.writer.write(METERED)
     assert not written.writer.write(METERED)
     written.clock.advance(ledger_writer._AGAIN_MS)
@@ -130,7 +130,7 @@ def test_an_entry_that_never_counts_is_repeated_ever_less_often(written: Written
 def test_a_broker_that_does_not_answer_makes_no_pause_longer(written: Written) -> None:
     assert isinstance(written.world.log, LocalEventLog)
     for _ in range(5):
-        written.world.log.fail_next(Operation.FLUSH, applied=0, error=OutcomeUnknown)
+        written.world.log.fail_next(FailingOperation.FLUSH, applied=0, error=OutcomeUnknown)
         assert not written.writer.write(METERED)
         written.clock.advance(ledger_writer._AGAIN_MS)
     assert written.writer.write(METERED)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.federation.log_reader import FederationReader
@@ -168,7 +168,9 @@ def test_what_was_read_is_judged_later_where_the_keys_cannot_be_read_now(
     reader = read(world)
     begun(world)
     assert isinstance(world.log, LocalEventLog)
-    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+    world.log.fail_next(
+        FailingOperation.OFFSETS, error=Unavailable, topic=world.topics.keys("north")
+    )
     with pytest.raises(Unavailable):
         reader.poll(0)
     assert reader.poll(0) == 3
@@ -178,7 +180,9 @@ def test_what_was_read_is_judged_later_where_the_keys_cannot_be_read_now(
     assert list(ledger.movements) == list(whole.ledger.movements) != []
     world.say("north", Ended("north-south", NAME, "north", 0, EndReason.RECALLED))
     for _ in range(2):
-        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+        world.log.fail_next(
+            FailingOperation.OFFSETS, error=Unavailable, topic=world.topics.keys("north")
+        )
         with pytest.raises(Unavailable):
             reader.poll(0)
     reader.read_to_end()

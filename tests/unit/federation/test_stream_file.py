@@ -13,13 +13,13 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.stream_contracts import (
     Payment,
-    Plan,
     StreamContract,
+    StreamTerms,
     Tier,
     stream_defects,
 )
 
-PLAIN = Plan((), "north", "speeds", Payment.MESSAGE, (Tier(999_000, 50),), 3_000, 1_000)
+PLAIN = StreamTerms((), "north", "speeds", Payment.MESSAGE, (Tier(999_000, 50),), 3_000, 1_000)
 STREAM = StreamContract(
     contract_id="north-billing",
     version=1,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.dead_letters import ERROR_CHARACTERS_MAX, TRUNCATED, DeadLetters
 from anabranch.ingestion.source_topics import DEAD_LETTER_ROOM_BYTES
-from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
+from anabranch.ports import Chunk, Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import RecordRejected, RecordTooLarge, RejectionReason, Unavailable
 from anabranch.protocol.limits import (
     DEAD_LETTER_CUT_BYTES,
@@ -102,8 +102,8 @@ def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:
     why = RecordRejected(RejectionReason.NOT_JSON, "no")
     letters.add(CHUNK, 0, why)
     letters.add(CHUNK, 1, why)
-    log.fail_next(Operation.FLUSH, applied=1)
-    log.fail_next(Operation.FLUSH, applied=0)
+    log.fail_next(FailingOperation.FLUSH, applied=1)
+    log.fail_next(FailingOperation.FLUSH, applied=0)
     letters.flush()
     (found,) = everything(log, "dead", 2)
     assert found.values == [b"{", b"{", None]
@@ -113,7 +113,7 @@ def test_a_log_that_never_says_what_became_of_them_is_given_up(log: LocalEventLo
     letters = DeadLetters(log, "dead", 2)
     letters.add(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
     for _ in range(WRITE_TRIES_MAX):
-        log.fail_next(Operation.FLUSH, applied=0)
+        log.fail_next(FailingOperation.FLUSH, applied=0)
     with pytest.raises(Unavailable, match="attempts to write"):
         letters.flush()
 
@@ -211,7 +211,7 @@ class TestTooLarge:
         """A broker judges what is sent together."""
         flush = LocalLogWriter.flush
 
-        def strict(writer: LocalLogWriter) -> list[Delivered]:
+        def strict(writer: LocalLogWriter) -> list[RecordPosition]:
             if len(writer._sent) > 1:
                 writer._sent.clear()
                 raise RecordTooLarge("together")
@@ -230,10 +230,10 @@ class TestTooLarge:
     ) -> None:
         flush, flushes = LocalLogWriter.flush, []
 
-        def unsure(writer: LocalLogWriter) -> list[Delivered]:
+        def unsure(writer: LocalLogWriter) -> list[RecordPosition]:
             flushes.append(1)
             if len(flushes) == 2:
-                self.log.fail_next(Operation.FLUSH, applied=0)
+                self.log.fail_next(FailingOperation.FLUSH, applied=0)
             return flush(writer)
 
         monkeypatch.setattr(LocalLogWriter, "flush", unsure)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.memory.log import LocalLogReader, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalLogReader
 from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
@@ -142,7 +142,7 @@ def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
     for partition in (1, 2):
         world.produce(partition, report(1_000, partition))
     for _ in range(3):
-        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.reports")
+        world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="p.reports")
     world.run(process, lambda: process.status.detail["reassigned"] == 2)
     assert world.dead() == []
 
@@ -170,7 +170,7 @@ def test_an_unanswered_look_is_not_silence() -> None:
     world.produce(0, report(1_000, 1))
     world.run(process, 1)
     for _ in range(20):
-        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.reports")
+        world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="p.reports")
     world.run(process, 100)
     assert world.view.closed() == 9, "5 s went by"
     world.run(process, lambda: world.view.closed() == 10)
@@ -239,7 +239,7 @@ def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int
     process = world.process()
     world.produce(0, report(1_000, 1), b"bad", report(1_001, 2))
     world.log.fail_next(
-        Operation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected"
+        FailingOperation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected"
     )
     with pytest.raises(Unavailable):
         world.run(process)
@@ -257,7 +257,7 @@ def test_an_unknown_outcome_repeats_nothing(topic: str, applied: int | None) -> 
     world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), report(1_001, 2))
-    world.log.fail_next(Operation.FLUSH, applied=applied, topic=topic)
+    world.log.fail_next(FailingOperation.FLUSH, applied=applied, topic=topic)
     world.run(process, lambda: world.view.closed() == 11)
     assert world.view.cars() == [1, 2]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import IdleTimeout
@@ -80,7 +80,7 @@ def test_an_unknown_outcome_loses_and_repeats_nothing(
     world = backlog()
     process = world.process()
     world.run(process, steps)
-    world.log.fail_next(Operation.FLUSH, applied=applied, topic=topic)
+    world.log.fail_next(FailingOperation.FLUSH, applied=applied, topic=topic)
     check(world, process)
 
 
@@ -93,7 +93,7 @@ def test_who_starts_after_an_error_goes_on_where_the_log_says(
     world = backlog()
     process = world.process()
     world.run(process, steps)
-    world.log.fail_next(Operation.FLUSH, applied=applied, error=Unavailable, topic=topic)
+    world.log.fail_next(FailingOperation.FLUSH, applied=applied, error=Unavailable, topic=topic)
     with pytest.raises(Unavailable):
         world.run(process)
     process.stop()

@@ -126,7 +126,7 @@ def test_who_dies_while_it_ends_them_is_followed_by_one_that_goes_on(
         world.produce(partition, report(1_000, partition))
     world.run_all(processes)
     world.change(3, 2)
-    ended = source_handover.EarlierShards._end
+    ended = source_handover.EarlierSourceShards._end
     done: list[str] = []
 
     def dying(self: Any, stream: str, *rest: Any) -> None:
@@ -135,10 +135,10 @@ def test_who_dies_while_it_ends_them_is_followed_by_one_that_goes_on(
         done.append(stream)
         ended(self, stream, *rest)
 
-    monkeypatch.setattr(source_handover.EarlierShards, "_end", dying)
+    monkeypatch.setattr(source_handover.EarlierSourceShards, "_end", dying)
     with pytest.raises(Unavailable, match="died"):
         world.process("reports.2-0")
-    monkeypatch.setattr(source_handover.EarlierShards, "_end", ended)
+    monkeypatch.setattr(source_handover.EarlierSourceShards, "_end", ended)
     assert done == ["reports.0", "reports.1"]
     world.run_all(world.start())
     assert world.rows() == [0, 1, 2, 3]

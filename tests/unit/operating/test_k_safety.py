@@ -12,7 +12,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.cli import app
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.topic_creation import topics_of
-from anabranch.operating.k_safety import Proof, examine, on_one_disk
+from anabranch.operating.k_safety import SafetyReport, examine, on_one_disk
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from harness.pipeline_files import written
@@ -41,7 +41,7 @@ def cluster(pipeline: Pipeline, *spoilt: TopicSettings) -> LocalEventLog:
     return log
 
 
-def proof(path: Path, store: str | None = STORE, log: LocalEventLog | None = None) -> Proof:
+def proof(path: Path, store: str | None = STORE, log: LocalEventLog | None = None) -> SafetyReport:
     return examine(load(path), store=store, state_dir=path.parent / ".anabranch", log=log)
 
 

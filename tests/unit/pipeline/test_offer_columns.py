@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.record_schema import parse
-from anabranch.pipeline.model import Offer, Stage
+from anabranch.pipeline.model import OfferedStage, Stage
 from anabranch.pipeline.offer_columns import not_as_offered, offered_inputs
 from anabranch.pipeline.offers import types_of
 from anabranch.protocol.errors import ConfigurationError
@@ -28,7 +28,7 @@ OFFERED = Stage(
     participant="south",
     reads=["a"],
     transform=[],
-    offered=Offer(
+    offered=OfferedStage(
         name="counts",
         terms=Terms(1, {"cars": types_of(CAR)}, types_of(CAR), {}, 9),
         reads={"cars": CAR},

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import schema_text
@@ -220,7 +220,7 @@ def test_a_call_that_never_returns_ends_the_stage_and_is_named() -> None:
 def test_what_ends_a_follower_is_raised_in_the_stage(stages: list[Stage]) -> None:
     stages.append(stage := Stage("a"))
     stage.followers["a"].raise_error()
-    stage.log.fail_next(Operation.FETCH, error=Unavailable, topic="a")
+    stage.log.fail_next(FailingOperation.FETCH, error=Unavailable, topic="a")
     wait_until(lambda: not stage.followers["a"].is_alive(), 10, "the thread's end")
     with pytest.raises(Unavailable):
         stage.followers["a"].raise_error()

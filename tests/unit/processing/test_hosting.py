@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.ports import Event
+from anabranch.ports import Flag
 from anabranch.process.frame import ServiceStatus
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.control.placement import (
@@ -32,7 +32,7 @@ from harness.waiting import wait_until
 class Acting:
     """A replica that does what it is told from outside."""
 
-    def __init__(self, stopping: Event, cannot_start: Exception | None = None) -> None:
+    def __init__(self, stopping: Flag, cannot_start: Exception | None = None) -> None:
         self.status, self.stopping = ServiceStatus(), stopping
         self.cannot_start = cannot_start
         self.dies_of: BaseException | None = None
@@ -67,7 +67,7 @@ class Bench:
             "sums.0", self._make, self.clock, structlog.get_logger(), self._after_end
         )
 
-    def _make(self, stopping: Event, restarts: int) -> Acting:
+    def _make(self, stopping: Flag, restarts: int) -> Acting:
         assert restarts == len(self.made)
         self.made.append(Acting(stopping, self.cannot_start))
         return self.made[-1]

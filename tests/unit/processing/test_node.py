@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from anabranch.adapters.connect import replica_disks
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Scaling, Shed
@@ -337,7 +337,7 @@ def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: W
     becomes(new, {})
     becomes(world.node(OLD), {"s.0": "running"})
     assert shard.access.attempt().reason == "why"
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.placement")
+    world.log.fail_next(FailingOperation.FLUSH, applied=0, topic="p.placement")
     assert shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0)), "why it is not written"
     world.record(SplitStep("s", Step.WANTED, 0))
     becomes(new, {"s.1.0": "running"})

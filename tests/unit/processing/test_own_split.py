@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.adapters.memory.clock import SeededEntropy
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline, Stage
@@ -219,7 +219,7 @@ def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) 
     world.close_all(1, 4)
     world.split.round(world.detail)
     world.close_all(5, 8)
-    world.log.fail_next(Operation.OFFSETS, error=Unavailable)
+    world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable)
     world.split.round(world.detail)
     assert world.detail["split"]["trouble"]
     assert world.answers == []

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from typing_extensions import override
 
-from anabranch.adapters.memory.log import Operation
+from anabranch.adapters.memory.log import FailingOperation
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol.control.records import ReplicaState
@@ -261,11 +261,11 @@ class TestFollowing:
         process.runner.tick()
         for _ in range(30):
             world.clock.advance(100)
-            world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
+            world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="a")
             process.round()
         assert process.runner.branch is None
         for _ in range(len(world.log._faults)):
-            world.log.fault(Operation.OFFSETS, {"a"})
+            world.log.fault(FailingOperation.OFFSETS, {"a"})
         process.wait(200)
         assert process.runner.state is ReplicaState.UP_FAILURE
 
@@ -276,7 +276,7 @@ class TestFollowing:
         process.runner.tick()
         world.clock.advance(FIRST)
         world.close("a", 12, 9)
-        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
+        world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="a")
         process.runner.tick()
         assert process.inputs["a"].log_state.upto == 12
 

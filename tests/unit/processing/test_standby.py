@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
@@ -58,8 +58,8 @@ class World:
         self.primary = self.disk("0", "1")
         self.made: list[Standby] = []
 
-    def disk(self, process: str, other: str) -> ReplicaDisk:
-        return ReplicaDisk(self.folder / f"s.{process}", {other: self.folder / f"s.{other}"})
+    def disk(self, process: str, other: str) -> ReplicaFolder:
+        return ReplicaFolder(self.folder / f"s.{process}", {other: self.folder / f"s.{other}"})
 
     def standby(self) -> Standby:
         self.own, token = self.disk("1", "0"), f"{len(self.made):016x}"
@@ -148,7 +148,7 @@ def test_what_it_finds_is_durable_before_it_counts(
     says.
     """
     synced: list[str] = []
-    monkeypatch.setattr(ReplicaDisk, "sync", lambda _, name: synced.append(name))
+    monkeypatch.setattr(ReplicaFolder, "sync", lambda _, name: synced.append(name))
     made = world.disk("1", "0")
     spark_files.fill(made.directory(FIRST.name), 3)
     made.write(FIRST)
@@ -164,11 +164,11 @@ def test_what_is_committed_after_the_sync_does_not_count(
     spark_files.fill(made.directory(FIRST.name), 3)
     made.write(FIRST)
 
-    def synced(_: ReplicaDisk, name: str) -> None:
+    def synced(_: ReplicaFolder, name: str) -> None:
         shutil.rmtree(made.directory(name))
         spark_files.fill(made.directory(name), 4)
 
-    monkeypatch.setattr(ReplicaDisk, "sync", synced)
+    monkeypatch.setattr(ReplicaFolder, "sync", synced)
     assert world.standby().bucket == 30
 
 
@@ -262,7 +262,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     assert len(steps) <= STEPS_OF_A_COPY
 
 
-def fail_over(disk: ReplicaDisk, epoch: int) -> Timeline:
+def fail_over(disk: ReplicaFolder, epoch: int) -> Timeline:
     """Begin ``epoch`` with a process of the replica from what is on its disk."""
     own, name = disk.newest(), timeline_name(epoch, 0)
     assert own is not None
@@ -408,7 +408,7 @@ class Moved(World):
         self.made.append(made)
         return made
 
-    def own_disk(self) -> ReplicaDisk:
+    def own_disk(self) -> ReplicaFolder:
         return self.primary
 
     def writer(self, node: str = "north.0") -> BoundaryWriter:
@@ -471,14 +471,14 @@ class MovedFar(Moved):
         super().__init__(folder)
         self.far = self.stored_disk("far")
 
-    def stored_disk(self, machine: str) -> ReplicaDisk:
+    def stored_disk(self, machine: str) -> ReplicaFolder:
         stored = stored_replicas(f"file://{self.store}", "p")
-        return ReplicaDisk(self.folder / machine / "s.0", stored=stored)
+        return ReplicaFolder(self.folder / machine / "s.0", stored=stored)
 
-    def disk(self, process: str, other: str) -> ReplicaDisk:
+    def disk(self, process: str, other: str) -> ReplicaFolder:
         return self.stored_disk("near")
 
-    def own_disk(self) -> ReplicaDisk:
+    def own_disk(self) -> ReplicaFolder:
         return self.far
 
 

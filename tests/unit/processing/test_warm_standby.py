@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
@@ -93,7 +93,7 @@ class World:
             crash_point=lambda _: None,
             logger=SimpleNamespace(info=lambda event, **facts: self.logged.append((event, facts))),
         )
-        disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
+        disk = ReplicaFolder(folder / "s.1", {"0": folder / "s.0"})
         self.copies = 0
         own = StandbyProcess("s", "1", token="0" * 16)
         self.made = WarmStandby(context, cast("PreparedStage", self.engine), own, disk, "0")

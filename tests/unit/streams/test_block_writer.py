@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import blocks
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
@@ -164,7 +164,7 @@ def test_what_was_begun_is_held_until_it_is_in_the_log(
     log: LocalEventLog, writer: BlockWriter, applied: int | None
 ) -> None:
     writer.begin([(0, 4, rows(0, 3))])
-    log.fail_next(Operation.FLUSH, applied=applied, topic=TOPIC)
+    log.fail_next(FailingOperation.FLUSH, applied=applied, topic=TOPIC)
     (part,) = writer.finish()
     check(log, part, rows(0, 3))
 
@@ -189,7 +189,7 @@ def test_after_an_unknown_outcome_all_is_written_again_as_another_attempt(
     log: LocalEventLog, writer: BlockWriter, applied: int | None
 ) -> None:
     (before,) = writer.write([(0, 3, rows(9, 1))])
-    log.fail_next(Operation.FLUSH, applied=applied, topic=TOPIC)
+    log.fail_next(FailingOperation.FLUSH, applied=applied, topic=TOPIC)
     parts = writer.write([(0, 4, rows(0, 3)), (0, 5, rows(3, 1))])
     check(log, parts[0], rows(0, 3))
     check(log, parts[1], rows(3, 1))
@@ -237,10 +237,10 @@ def test_a_log_that_never_says_what_became_of_it_is_given_up(
     log: LocalEventLog, writer: BlockWriter
 ) -> None:
     for _ in range(WRITE_TRIES_MAX - 1):
-        log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
+        log.fail_next(FailingOperation.FLUSH, applied=0, topic=TOPIC)
     (part,) = writer.write([(0, 4, rows(0, 2))])
     check(log, part, rows(0, 2))
     for _ in range(WRITE_TRIES_MAX):
-        log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
+        log.fail_next(FailingOperation.FLUSH, applied=0, topic=TOPIC)
     with pytest.raises(Unavailable, match="attempts to write"):
         writer.write([(0, 4, rows(0, 2))])

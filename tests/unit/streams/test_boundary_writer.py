@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, LocalLogWriter, Operation
+from anabranch.adapters.memory.log import (
+    FailingOperation,
+    LocalEventLog,
+    LocalLogReader,
+    LocalLogWriter,
+)
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
@@ -151,7 +156,7 @@ def test_an_unknown_outcome_of_a_record_is_settled_by_reading(
     writer = make()
     writer.start()
     writer.append(record(writer, 0, 1))
-    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    log.fail_next(FailingOperation.FLUSH, applied=applied, topic=AT.topic)
     begun_ms = log.clock.monotonic_ms()
     writer.append(record(writer, 1, 2))
     assert log.clock.monotonic_ms() - begun_ms < 1_500, "a record that is lost is not waited for"
@@ -164,7 +169,7 @@ def test_an_unknown_outcome_of_a_record_is_settled_by_reading(
 def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(
     log: LocalEventLog, make: Make, applied: int
 ) -> None:
-    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    log.fail_next(FailingOperation.FLUSH, applied=applied, topic=AT.topic)
     writer = make()
     assert writer.start() == 0
     writer.append(record(writer, 0, 1))
@@ -196,7 +201,7 @@ def test_a_long_log_is_read_to_its_end_however_long_it_takes(
 def test_a_log_that_is_not_there_for_a_while_is_asked_again(log: LocalEventLog, make: Make) -> None:
     writer = make()
     for _ in range(3):
-        log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
+        log.fail_next(FailingOperation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
     assert writer.start() == 0
     assert log.clock.monotonic_ms() >= 3 * 200
 
@@ -204,7 +209,7 @@ def test_a_log_that_is_not_there_for_a_while_is_asked_again(log: LocalEventLog, 
 def test_a_log_that_rejects_for_good_is_an_error(log: LocalEventLog, make: Make) -> None:
     writer = make()
     for _ in range(10):
-        log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
+        log.fail_next(FailingOperation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
     with pytest.raises(Unavailable):
         writer.start()
 
@@ -217,7 +222,7 @@ def test_a_record_that_never_comes_to_stand_in_the_log_is_an_error(
     if started:
         writer.start()
     for _ in range(20):
-        log.fail_next(Operation.FLUSH, applied=0, topic=AT.topic)
+        log.fail_next(FailingOperation.FLUSH, applied=0, topic=AT.topic)
     with pytest.raises(Unavailable, match="not in the log after"):
         writer.append(record(writer, 0, 1)) if started else writer.start()
 
@@ -228,7 +233,7 @@ def test_a_record_that_was_lost_and_sent_again_counts_once_also_when_both_came(
     """The first copy comes in late, when the second was accepted already."""
     writer = make()
     writer.start()
-    log.fail_next(Operation.FLUSH, applied=0, topic=AT.topic)
+    log.fail_next(FailingOperation.FLUSH, applied=0, topic=AT.topic)
     late = record(writer, 0, 5)
     writer.append(late)
     value, headers = boundary_records.encode(late)
@@ -335,7 +340,7 @@ def test_the_end_of_a_branch_of_which_no_answer_came(
 ) -> None:
     writer = make()
     writer.start()
-    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    log.fail_next(FailingOperation.FLUSH, applied=applied, topic=AT.topic)
     ended = BranchEnded("0", writer.epoch, 1)
     writer.append_other(ended)
     assert writer.log_state.ended_branch("0") == ended.branch
@@ -365,7 +370,7 @@ class TestUnderWay:
         first = replace(first, token=writer._started.token)
         assert writer.tip() is None
         if not isinstance(applied, str):
-            log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+            log.fail_next(FailingOperation.FLUSH, applied=applied, topic=AT.topic)
         assert writer.await_accepted() == first
         assert (writer.tip(), writer.log_state.closed("0")) == (first.id, 4)
         assert writer.await_accepted() is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Fence, TrimPoint, Vote
@@ -89,7 +89,7 @@ def test_who_starts_knows_of_every_proven_fence_of_its_stage(world: World) -> No
 
 
 def test_one_that_cannot_be_judged_is_not_passed_over(world: World) -> None:
-    world.log.fail_next(Operation.FETCH, error=Unavailable, topic="p.totals.boundaries")
+    world.log.fail_next(FailingOperation.FETCH, error=Unavailable, topic="p.totals.boundaries")
     with pytest.raises(Unavailable):
         world.watch("2").hear(world.fence)
 
@@ -99,7 +99,7 @@ def test_where_nobody_can_be_outvoted_none_is_looked_for() -> None:
     writer = world.log.writer()
     writer.send(TopicPartition("p.fences", 0), control_records.encode(world.fence))
     writer.flush()
-    world.log.fail_next(Operation.FETCH, error=Unavailable, topic="p.fences")
+    world.log.fail_next(FailingOperation.FETCH, error=Unavailable, topic="p.fences")
     assert world.watch("0").fenced() == {}
 
 

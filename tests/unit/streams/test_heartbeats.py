@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.adapters.memory.admin import LocalLogAdmin
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog, LocalLogWriter
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import Delivered, TopicPartition
+from anabranch.ports import RecordPosition, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import (
     ControlRecord,
@@ -104,7 +104,7 @@ def test_what_could_not_be_sent_is_sent_later_with_what_is_true_then(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
     sender = HeartbeatSender(log, TOPIC, clock)
-    log.fail_next(Operation.FLUSH, error=error, applied=0, topic=TOPIC)
+    log.fail_next(FailingOperation.FLUSH, error=error, applied=0, topic=TOPIC)
     assert not sender.send(BEAT)
     clock.advance(HEARTBEAT_SEND_MS - 1)
     assert not sender.send(BEAT), "a broker in trouble is left alone for a while"
@@ -121,7 +121,7 @@ class SilentWriter(LocalLogWriter):
     def settled(self) -> bool:
         return not self.is_silent or not self._sent
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         assert self.settled(), "it would wait for the broker"
         return super().flush()
 
@@ -178,7 +178,7 @@ def test_a_rejection_that_is_reported_later_is_no_news(
     sender = HeartbeatSender(log, TOPIC, clock)
     assert sender.send(BEAT)
     silent.is_silent = False
-    log.fail_next(Operation.FLUSH, error=error, applied=0, topic=TOPIC)
+    log.fail_next(FailingOperation.FLUSH, error=error, applied=0, topic=TOPIC)
     clock.advance(HEARTBEAT_EVERY_MS)
     assert not sender.send(BEAT)
     del log.writer
@@ -189,7 +189,7 @@ def test_a_rejection_that_is_reported_later_is_no_news(
 
 def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: VirtualClock) -> None:
     broken = log.writer()
-    log.fail_next(Operation.FLUSH, applied=0)
+    log.fail_next(FailingOperation.FLUSH, applied=0)
     with pytest.raises(OutcomeUnknown):
         broken.flush()
     log.writer = lambda: broken  # type: ignore[method-assign]
@@ -289,7 +289,7 @@ def unavailable(*_: object) -> dict[str, str]:
 
 def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:
     reader = ControlReader(log, SPEAKERS)
-    log.fail_next(Operation.FETCH, error=DataMissing, topic=TOPIC)
+    log.fail_next(FailingOperation.FETCH, error=DataMissing, topic=TOPIC)
     write(log, BEAT)
     assert reader.poll() == []
     assert reader.poll() == [BEAT]

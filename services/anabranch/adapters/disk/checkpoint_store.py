@@ -69,7 +69,7 @@ _NAME = re.compile(r"(?P<timeline>[0-9]{12}-[0-9]{6}(-[0-9a-f]{16})?)-[0-9]{9}\.
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackedFile:
     """Position of one file's bytes in a pack, and their digest."""
 
     pack: str
@@ -87,7 +87,7 @@ class StoredCheckpoint:
     """Fields of its timeline file."""
     directory: str
     """Directory that it was copied from. Some of its files name that directory."""
-    files: Mapping[str, Place]
+    files: Mapping[str, PackedFile]
 
     @property
     def position(self) -> tuple[str, int]:
@@ -197,7 +197,7 @@ class StoredReplica:
         self._number = 0
         self._former_lives: list[str] = []
         """Folders of lives before this one (``note_former_lives``)."""
-        self._written: dict[_FileKey, Place] = {}
+        self._written: dict[_FileKey, PackedFile] = {}
         """Places of the files that this process has packed whole."""
         self._packs: dict[str, int] = {}
         """Packs of this process, with their sizes in bytes."""
@@ -257,7 +257,9 @@ class StoredReplica:
         except OSError as error:
             raise self._unavailable("read", error) from error
 
-    def fetch(self, places: Iterable[Place], folder: Path, was_read: Callable[[int], None]) -> bool:
+    def fetch(
+        self, places: Iterable[PackedFile], folder: Path, was_read: Callable[[int], None]
+    ) -> bool:
         """Write the bytes of each of ``places`` to a file of its digest's name in ``folder``,
         durably. Return False if one is damaged, or no longer in the store; files that were written
         before stay.
@@ -270,7 +272,7 @@ class StoredReplica:
         Raises:
             Unavailable: the store does not answer, or denies access.
         """
-        by_pack: dict[str, list[Place]] = {}
+        by_pack: dict[str, list[PackedFile]] = {}
         for place in places:
             by_pack.setdefault(place.pack, []).append(place)
         try:
@@ -284,7 +286,7 @@ class StoredReplica:
             raise self._unavailable("read", error) from error
         return True
 
-    def _write_files(self, name: str, snapshot: Path) -> dict[str, Place]:
+    def _write_files(self, name: str, snapshot: Path) -> dict[str, PackedFile]:
         """Write those files of ``snapshot`` that are in no pack yet, as one pack. Return the place
         of each file, without files that changed while they were read.
         """
@@ -308,7 +310,7 @@ class StoredReplica:
                 for relative in fresh:
                     key, sha256, size = _append_file(stream, relative, found[relative])
                     if key is not None:
-                        known[key] = Place(pack, offset, size, sha256)
+                        known[key] = PackedFile(pack, offset, size, sha256)
                     offset += size
             self._packs[pack] = offset
         self._written = known
@@ -418,7 +420,7 @@ class StoredReplica:
         try:
             fields = json.loads(content)
             files = {
-                str(path): Place(str(pack), int(offset), int(size), str(sha256))
+                str(path): PackedFile(str(pack), int(offset), int(size), str(sha256))
                 for path, (pack, offset, size, sha256) in fields["files"].items()
             }
             timeline, directory = dict(fields["timeline"]), str(fields["directory"])
@@ -435,7 +437,7 @@ class StoredReplica:
         return StoredCheckpoint(_stem(name), timeline, directory, files)
 
     def _unpack(
-        self, pack: str, places: list[Place], folder: Path, was_read: Callable[[int], None]
+        self, pack: str, places: list[PackedFile], folder: Path, was_read: Callable[[int], None]
     ) -> bool:
         draft = folder / "reading"
         with self._store.open_input_file(f"{self._folder}/{pack}") as source:
@@ -518,7 +520,7 @@ def _append_file(stream: BinaryIO, relative: str, path: Path) -> tuple[_FileKey 
     return (key if key == after and size == key.size else None), digest.hexdigest(), size
 
 
-def _is_good(path: str, place: Place) -> bool:
+def _is_good(path: str, place: PackedFile) -> bool:
     """Return whether a file name stays below the folder that it is written into, and its place is
     valid. A manifest comes from another machine, so neither is certain.
     """

@@ -61,7 +61,7 @@ runs every 20 s, may write one more snapshot there after the query has stopped.
 """
 
 
-class ReplicaDisk:
+class ReplicaFolder:
     """Folder of one replica: the implementation of ``ports.ReplicaDisk``."""
 
     def __init__(
@@ -417,16 +417,16 @@ class ReplicaDisks:
         crash_point: Callable[[str], None] = lambda _: None,
         stored: Callable[[str, str], StoredReplica] | None = None,
     ) -> None:
-        """Keep the settings. ``stored``: as for ``ReplicaDisk``."""
+        """Keep the settings. ``stored``: as for ``ReplicaFolder``."""
         self._folder = folder
         self._crash_point = crash_point
         self._stored = stored
 
     def of(
         self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
-    ) -> ReplicaDisk:
+    ) -> ReplicaFolder:
         """Open the disk of one process, see the port."""
-        return ReplicaDisk(
+        return ReplicaFolder(
             self._folder / f"{stage}.{process}",
             {other: self._folder / f"{stage}.{other}" for other in others},
             crash_point=self._crash_point,

@@ -43,7 +43,7 @@ from anabranch.adapters.disk.durable import sync_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch.adapters.disk.checkpoint_store import Place, StoredCheckpoint, StoredReplica
+    from anabranch.adapters.disk.checkpoint_store import PackedFile, StoredCheckpoint, StoredReplica
     from anabranch.protocol.log.timeline import Timeline
 
 Position = tuple[str, int]
@@ -169,7 +169,7 @@ class StoredCopy:
         self.read_bytes += size
         self.rest_bytes -= size
 
-    def _link_same(self, path: Path, place: Place) -> bool:
+    def _link_same(self, path: Path, place: PackedFile) -> bool:
         """Link the file at ``path`` if it has the content of ``place``; return whether it has."""
         try:
             if path.stat().st_size != place.size:
@@ -199,7 +199,7 @@ class StoredCopy:
         write_timeline(self.root / "timelines", timeline, checkpoint.timeline)
         self.bucket = spark_checkpoint_files.last_bucket_now(directory)
 
-    def _prune(self, checkpoint: StoredCheckpoint, whole: Mapping[str, Place]) -> None:
+    def _prune(self, checkpoint: StoredCheckpoint, whole: Mapping[str, PackedFile]) -> None:
         """Remove the files and directories that ``checkpoint`` does not have."""
         timeline = str(checkpoint.timeline["name"])
         for folder in (self.root / "checkpoints").iterdir():

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from anabranch.adapters.kafka.errors import Request, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.adapters.kafka.writer import KafkaLogWriter
-from anabranch.ports import Delivered, Headers, TopicPartition
+from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
     Fenced,
@@ -126,7 +126,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
                     break
             self._serve(lambda: producer.poll(0))
 
-    def commit(self) -> list[Delivered]:
+    def commit(self) -> list[RecordPosition]:
         """Flush and commit; return the positions of the records in the order of sending.
 
         Raises:
@@ -141,7 +141,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         for at, found in self._reports.items():
             last = found.get(None)
             if last is not None:
-                delivered.append(Delivered(at, last.offset()))
+                delivered.append(RecordPosition(at, last.offset()))
         self._reports = {}
         producer = self._usable()
         self._finish(lambda: producer.commit_transaction(self._timeout_s), "commit")

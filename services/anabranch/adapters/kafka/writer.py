@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import Request, is_consequential, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
-from anabranch.ports import Delivered, Headers, TopicPartition
+from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
     Fenced,
@@ -125,7 +125,7 @@ class KafkaLogWriter:
         if producer is not None:
             self._serve(lambda: producer.poll(0))
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         """Wait for everything queued since the last flush; return its positions in the order of
         sending.
 
@@ -153,7 +153,7 @@ class KafkaLogWriter:
                 failures, {at.topic for at in partitions} | self._other_topics()
             )
         following = {at: iter(partition.offsets) for at, partition in partitions.items()}
-        return [Delivered(at, next(following[at])) for at in places]
+        return [RecordPosition(at, next(following[at])) for at in places]
 
     def settled(self) -> bool:
         """Return whether every queued record has its report, or the client has failed

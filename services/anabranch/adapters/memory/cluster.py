@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.faults import Fault, Operation
+from anabranch.adapters.memory.faults import FailingOperation, PlannedFault
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.ports import Clock, TopicPartition
 from anabranch.protocol.errors import AnabranchError, OutcomeUnknown, RecordTooLarge, Unavailable
@@ -37,11 +37,11 @@ class LocalCluster:
         """Partitions without a leader at the moment: they exist but cannot be read."""
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
-        self._faults: list[Fault] = []
+        self._faults: list[PlannedFault] = []
 
     def fail_next(
         self,
-        operation: Operation,
+        operation: FailingOperation,
         *,
         applied: int | None = None,
         error: type[AnabranchError] = OutcomeUnknown,
@@ -54,7 +54,7 @@ class LocalCluster:
         queue: each call makes one more operation fail.
         """
         with self.changed:
-            self._faults.append(Fault(operation, error, applied, topic))
+            self._faults.append(PlannedFault(operation, error, applied, topic))
 
     def trim(self, at: TopicPartition, offset: int) -> None:
         """Delete the records below ``offset``, as retention and DeleteRecords do."""
@@ -78,7 +78,7 @@ class LocalCluster:
             raise Unavailable(message)
         return found[1][at.partition]
 
-    def fault(self, operation: Operation, topics: set[str]) -> Fault | None:
+    def fault(self, operation: FailingOperation, topics: set[str]) -> PlannedFault | None:
         """Remove and return the fault that is planned for this operation, if any. The caller holds
         ``changed``.
         """

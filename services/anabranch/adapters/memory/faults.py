@@ -8,7 +8,7 @@ from enum import Enum
 from anabranch.protocol.errors import AnabranchError
 
 
-class Operation(Enum):
+class FailingOperation(Enum):
     """Operation that can be made to fail."""
 
     FLUSH = "flush"
@@ -20,10 +20,10 @@ class Operation(Enum):
 
 
 @dataclass(slots=True)
-class Fault:
+class PlannedFault:
     """Planned failure (``LocalEventLog.fail_next``)."""
 
-    operation: Operation
+    operation: FailingOperation
     error: type[AnabranchError]
     """Type of the error that the operation raises."""
     applied: int | None

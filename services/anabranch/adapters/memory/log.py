@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from anabranch.adapters.memory.admin import LocalLogAdmin
 from anabranch.adapters.memory.cluster import LocalCluster
-from anabranch.adapters.memory.faults import Operation
+from anabranch.adapters.memory.faults import FailingOperation
 from anabranch.adapters.memory.reader import LocalLogReader
 from anabranch.adapters.memory.writer import LocalLogWriter, LocalTransactionalWriter, Sent
 
 __all__ = [
+    "FailingOperation",
     "LocalEventLog",
     "LocalLogAdmin",
     "LocalLogReader",
     "LocalLogWriter",
     "LocalTransactionalWriter",
-    "Operation",
     "Sent",
 ]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from anabranch.adapters.memory.faults import Operation
+from anabranch.adapters.memory.faults import FailingOperation
 from anabranch.adapters.memory.partition import Fate
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import (
@@ -48,7 +48,7 @@ class LocalLogReader:
         self._check()
         clock, deadline_ms = self._log.clock, self._log.clock.monotonic_ms() + wait_ms
         with self._log.changed:
-            fault = self._log.fault(Operation.FETCH, {at.topic for at in self._positions})
+            fault = self._log.fault(FailingOperation.FETCH, {at.topic for at in self._positions})
             if fault is not None:
                 message = "planned failure of a fetch"
                 raise fault.error(message)
@@ -75,7 +75,7 @@ class LocalLogReader:
         """
         self._check()
         with self._log.changed:
-            fault = self._log.fault(Operation.OFFSETS, {at.topic})
+            fault = self._log.fault(FailingOperation.OFFSETS, {at.topic})
             if fault is not None:
                 message = "planned failure of a question for offsets"
                 raise fault.error(message)
@@ -118,7 +118,7 @@ class LocalLogReader:
         self._check()
         with self._log.changed:
             if (
-                self._log.fault(Operation.OFFSETS, {topic}) is not None
+                self._log.fault(FailingOperation.OFFSETS, {topic}) is not None
                 or topic not in self._log.topics
             ):
                 return None

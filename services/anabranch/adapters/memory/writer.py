@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.adapters.memory.faults import Operation
+from anabranch.adapters.memory.faults import FailingOperation
 from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
-from anabranch.ports import Delivered, Headers, TopicPartition
+from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
     Fenced,
@@ -59,7 +59,7 @@ class LocalLogWriter:
         stamp_ms = self._log.clock.now_ms() if appended or not timestamp_ms else timestamp_ms
         self._sent.append(Sent(at, Record(value, key, tuple(headers), stamp_ms)))
 
-    def flush(self) -> list[Delivered]:
+    def flush(self) -> list[RecordPosition]:
         """Append everything queued; return the positions in the order of sending.
 
         Raises:
@@ -69,7 +69,7 @@ class LocalLogWriter:
         self._check()
         with self._log.changed:
             sent, self._sent = self._sent, []
-            fault = self._log.fault(Operation.FLUSH, {each.at.topic for each in sent})
+            fault = self._log.fault(FailingOperation.FLUSH, {each.at.topic for each in sent})
             applied = sent if fault is None or fault.applied is None else sent[: fault.applied]
             delivered, rejected = self._append(applied)
             self._log.changed.notify_all()
@@ -89,17 +89,17 @@ class LocalLogWriter:
         self._closed = True
         self._sent = []
 
-    def _append(self, sent: Sequence[Sent]) -> tuple[list[Delivered], Unavailable | None]:
+    def _append(self, sent: Sequence[Sent]) -> tuple[list[RecordPosition], Unavailable | None]:
         """Append the records that a broker would accept. Return their positions and the first
         rejection; one for another reason than size comes before others.
         """
-        delivered: list[Delivered] = []
+        delivered: list[RecordPosition] = []
         first: Unavailable | None = None
         for each in sent:
             rejection = self._log.rejection(each.at, each.record)
             if rejection is None:
                 delivered.append(
-                    Delivered(each.at, self._log.partition(each.at).append(each.record))
+                    RecordPosition(each.at, self._log.partition(each.at).append(each.record))
                 )
             if first is None or (isinstance(first, RecordTooLarge) and rejection is not None):
                 first = rejection
@@ -140,7 +140,7 @@ class LocalTransactionalWriter(LocalLogWriter):
             message = f"transaction of {self._id} begun twice"
             raise LocalProtocolError(message)
         with self._log.changed:
-            self._fail(Operation.BEGIN)
+            self._fail(FailingOperation.BEGIN)
             self._transaction = Transaction()
 
     def send_many(
@@ -155,18 +155,18 @@ class LocalTransactionalWriter(LocalLogWriter):
         for partition, value, key, head in zip(partitions, values, keys, headers, strict=True):
             self.send(TopicPartition(topic, partition), value, key, head)
 
-    def commit(self) -> list[Delivered]:
+    def commit(self) -> list[RecordPosition]:
         """Flush and commit; return the positions of the records in the order of sending."""
         transaction = self._begun("commit")
         delivered = self.flush()
-        self._end(Operation.COMMIT, transaction, Fate.COMMITTED)
+        self._end(FailingOperation.COMMIT, transaction, Fate.COMMITTED)
         return delivered
 
     def abort(self) -> None:
         """Abort the transaction: committed readers never see its records."""
         transaction = self._begun("abort")
         self._sent = []
-        self._end(Operation.ABORT, transaction, Fate.ABORTED)
+        self._end(FailingOperation.ABORT, transaction, Fate.ABORTED)
 
     def close(self) -> None:
         """Abort an open transaction, unless this writer is fenced or of unknown outcome.
@@ -178,7 +178,7 @@ class LocalTransactionalWriter(LocalLogWriter):
                     self._settle(self._transaction, Fate.ABORTED)
         super().close()
 
-    def _append(self, sent: Sequence[Sent]) -> tuple[list[Delivered], Unavailable | None]:
+    def _append(self, sent: Sequence[Sent]) -> tuple[list[RecordPosition], Unavailable | None]:
         transaction = self._begun("send")
         self._fence()
         if sent:
@@ -210,13 +210,13 @@ class LocalTransactionalWriter(LocalLogWriter):
             message = f"a newer writer of {self._id} exists"
             raise self._break(Fenced(message))
 
-    def _fail(self, operation: Operation) -> None:
+    def _fail(self, operation: FailingOperation) -> None:
         """Raise the error that is planned for ``operation``, before it has any effect."""
         fault = self._log.fault(operation, set())
         if fault is not None:
             raise self._break(fault.error(f"planned failure of {operation.value}"))
 
-    def _end(self, operation: Operation, transaction: Transaction, fate: Fate) -> None:
+    def _end(self, operation: FailingOperation, transaction: Transaction, fate: Fate) -> None:
         with self._log.changed:
             self._fence()
             fault = self._log.fault(operation, set())

@@ -66,7 +66,7 @@ _PYSPARK: Final = _installed()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArchiveLocation:
     """Location of an archive, whether it exists or not."""
 
     folder: Path
@@ -84,7 +84,7 @@ class Place:
         return self.folder / self.name
 
 
-def place() -> Place:
+def place() -> ArchiveLocation:
     """Return the location of the archive for the currently installed Java and Spark. Each
     installation has its own.
 
@@ -103,7 +103,7 @@ def place() -> Place:
         str(bare_files.jar()),  # it is on the class path when it is there
         Path(java_launch.__file__).read_bytes(),  # it computes the class path
     )
-    return Place(
+    return ArchiveLocation(
         cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}",
         "classes" if java is None else f"classes{suffix(java)}",
     )
@@ -239,7 +239,7 @@ def run_counted(
     return code, errors.read_text(encoding="utf-8", errors="replace")
 
 
-def _remove_useless(newest: Place) -> None:
+def _remove_useless(newest: ArchiveLocation) -> None:
     """Remove archives of Sparks and Javas that no longer exist, or that were replaced by those of
     ``newest``. Running stages keep what they have opened.
     """

@@ -238,7 +238,7 @@ class ScalingRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ScalingDecision:
     """One decision that is to be written to the log of moves: a move of the replica ``label``."""
 
     label: str
@@ -269,7 +269,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Halving(Action):
+class Halving(ScalingDecision):
     """Split of the shard ``label``, which runs on ``source``. ``target`` names the node of each
     half, for people.
     """
@@ -336,7 +336,7 @@ class Scaler:
         self._nowhere_since_ms: dict[str, int] = {}
         """Time since which each replica that is not where it belongs runs nowhere (SG5)."""
         self._rested_from_ms: int | None = None
-        self._awaited: set[Action] = set()
+        self._awaited: set[ScalingDecision] = set()
         """Decisions whose records are not in the log yet (SG9)."""
         self._awaited_until_ms = 0
         self.history = ScalingHistory()
@@ -438,7 +438,7 @@ class Scaler:
     # -- what is decided
     # ----------------------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> tuple[Action, ...]:
+    def tick(self, now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return what is to be done now: the moves of one action, or a split after the moves of its
         halves, or nothing. The caller writes them to the log of moves at once and in this order, or
         drops them.
@@ -656,7 +656,7 @@ class Scaler:
             )
         return bool(waits)
 
-    def _urgent(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[Action, ...]:
+    def _urgent(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the moves away from the first node that is lost (SG3)."""
         lost = [label for label, duty in duties.items() if duty in (Duty.RECOVER, Duty.TAKE_BACK)]
         for node in dict.fromkeys(self._places.node_of(label) for label in lost):
@@ -674,7 +674,7 @@ class Scaler:
                 return tuple(found)
         return ()
 
-    def _not_begun(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[Action, ...]:
+    def _not_begun(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the moves back of replicas that do not begin where they were moved (SG5)."""
         found = []
         for label, duty in duties.items():
@@ -693,12 +693,12 @@ class Scaler:
                     f"it has not begun on {place} for {(now_ms - since_ms) // 1_000} s, and its own"
                     f" node {home} is there again"
                 )
-                found.append(Action(label, place, home, Cause.BACK, because))
+                found.append(ScalingDecision(label, place, home, Cause.BACK, because))
         return tuple(found)
 
     def _recover(
         self, label: str, source: str, planned: dict[str, int], now_ms: int
-    ) -> Action | None:
+    ) -> ScalingDecision | None:
         """Return the move of a replica away from a lost node. ``planned``: load in permille that
         this action has given to each node so far; the replica's is added.
         """
@@ -716,9 +716,9 @@ class Scaler:
         target = max(targets, key=lambda node: self._room(node) - planned.get(node, 0))
         planned[target] = planned.get(target, 0) + busy
         because = f"{silent}; {target} has room for {_cores(self._room(target))} busy cores"
-        return Action(label, source, target, Cause.LOST, because)
+        return ScalingDecision(label, source, target, Cause.LOST, because)
 
-    def _take_back(self, label: str, source: str, now_ms: int) -> Action | None:
+    def _take_back(self, label: str, source: str, now_ms: int) -> ScalingDecision | None:
         """Return the move of a replica to the node that still runs it."""
         for target in self._running_on(label, source, now_ms):
             if not self._places.rejected(label, target):
@@ -726,7 +726,7 @@ class Scaler:
                     f"node {source}, to which it was moving, was silent for"
                     f" {self._nodes[source].silence.ms / 1_000:.1f} s; it still runs on {target}"
                 )
-                return Action(label, source, target, Cause.TARGET_LOST, because)
+                return ScalingDecision(label, source, target, Cause.TARGET_LOST, because)
         return None
 
     def _targets(self, label: str, nodes: Sequence[str], now_ms: int) -> list[str]:
@@ -737,12 +737,12 @@ class Scaler:
             if self._is_fresh(node, now_ms) and not self._places.rejected(label, node)
         ]
 
-    def _slide(self, judged: Collection[str], now_ms: int) -> tuple[Action, ...]:
+    def _slide(self, judged: Collection[str], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the move that relieves the node of an overloaded replica most; empty if there is
         none.
         """
         overloaded = [label for label in judged if self.is_overloaded(label, now_ms)]
-        best: tuple[tuple[int, bool, int, str], Action] | None = None
+        best: tuple[tuple[int, bool, int, str], ScalingDecision] | None = None
         for hot in overloaded:
             source = self._places.node_of(hot)
             before = self._per_core(source, self.load_permille(source))
@@ -774,14 +774,14 @@ class Scaler:
         )
         return after, label != hot, -busy, label
 
-    def _slide_of(self, label: str, hot: str, target: str) -> Action:
+    def _slide_of(self, label: str, hot: str, target: str) -> ScalingDecision:
         source = self._places.node_of(label)
         because = (
             f"{self._overload_of(hot)};"
             f" {source} has {self._in_use(source)}, {target} {self._in_use(target)};"
             f" {label} takes {_cores(self._busy(label))}"
         )
-        return Action(label, source, target, Cause.OVERLOAD, because)
+        return ScalingDecision(label, source, target, Cause.OVERLOAD, because)
 
     def _overload_of(self, hot: str) -> str:
         """Return in words, with figures, that a replica is overloaded."""
@@ -814,7 +814,7 @@ class Scaler:
         others = self.load_permille(node) - self._busy(label)
         return self._per_core(node, others) < RELIEF_MIN_PERMILLE
 
-    def _halve(self, judged: Collection[str], now_ms: int) -> tuple[Action, ...]:
+    def _halve(self, judged: Collection[str], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the split of the first overloaded shard that no move relieves, after the moves of
         its halves; empty if there is none (SG11).
         """
@@ -834,7 +834,7 @@ class Scaler:
             return self._halving(hot, places)
         return ()
 
-    def _halving(self, hot: str, places: Mapping[str, str]) -> tuple[Action, ...]:
+    def _halving(self, hot: str, places: Mapping[str, str]) -> tuple[ScalingDecision, ...]:
         """Return the split of the shard of ``hot``, after the moves of its halves to ``places``."""
         shard, source = _stage(hot), self._places.node_of(hot)
         target = ", ".join(f"{label} on {node}" for label, node in places.items())
@@ -843,7 +843,9 @@ class Scaler:
             f" each half is expected to take {_cores(self._busy(hot) // 2)}: {target}"
         )
         moves = [
-            Action(label, self._places.node_of(label), node, Cause.HALF, f"{shard} is split")
+            ScalingDecision(
+                label, self._places.node_of(label), node, Cause.HALF, f"{shard} is split"
+            )
             for label, node in places.items()
             if node != self._places.node_of(label)
         ]
@@ -898,7 +900,7 @@ class Scaler:
         """Return the shortest time between two moves of a replica for its load, in ms (SG4)."""
         return self._rules.rest_ms << min(self._decided.get(label, 0), DOUBLINGS_MAX)
 
-    def _back(self, judged: Iterable[str], now_ms: int) -> tuple[Action, ...]:
+    def _back(self, judged: Iterable[str], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the move of a replica back to the node of the file; empty if there is none."""
         for label in judged:
             track = self._tracks.get(label)
@@ -911,7 +913,7 @@ class Scaler:
                 f" {_cores(self._busy(label))}, it stays below half of"
                 f" {self._rules.above_permille / 10:.0f} %"
             )
-            return (Action(label, source, home, Cause.BACK, because),)
+            return (ScalingDecision(label, source, home, Cause.BACK, because),)
         return ()
 
     def _could_go_back(self, label: str, now_ms: int) -> bool:

@@ -379,7 +379,7 @@ class KeyState:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class ViewRecord:
     """A record to write: ``state.visible``, with ``state.stable`` in its headers if that is
     not it; no visible version: a deletion.
     """
@@ -438,7 +438,7 @@ class UpsertView:
 
     def transaction(
         self, *, undo: bool, insertions: Rows, stable_upto: int, tentative: Rows
-    ) -> list[Write]:
+    ) -> list[ViewRecord]:
         """Return the writes of one live transaction, after which stable results are delivered up to
         ``stable_upto``. Nothing changes here yet (UV4).
         """
@@ -455,12 +455,12 @@ class UpsertView:
             now = after.get(key) or self.state(key)
             after[key] = KeyState(now.stable, version)
         return [
-            Write(key, _kind(state, inserted=key in inserted), state)
+            ViewRecord(key, _kind(state, inserted=key in inserted), state)
             for key, state in after.items()
             if state != self.state(key)
         ]
 
-    def apply(self, writes: Iterable[Write]) -> None:
+    def apply(self, writes: Iterable[ViewRecord]) -> None:
         """Apply ``writes``, which are committed."""
         for write in writes:
             self.restore(write.key, write.state)

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from anabranch.protocol.federation.contract_book import BookedContract, ContractState
 from anabranch.protocol.federation.costs import Cost
-from anabranch.protocol.federation.holdings import Event, Holding, Holdings, Place, Term
+from anabranch.protocol.federation.holdings import Holding, Holdings, TaskEvent, TaskPlace, Term
 from anabranch.protocol.federation.load_average import LoadAverage
 from anabranch.protocol.federation.movements import (
     Claim,
@@ -43,7 +43,7 @@ from anabranch.protocol.federation.movements import (
     Withdrawn,
     offer_number,
 )
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.shedding import Shedding, SheddingPhase
 from anabranch.protocol.federation.standing import AgentRules, Counters, Partner, Standing
 from anabranch.protocol.federation.taking import Taking
@@ -105,14 +105,14 @@ class Agent:
 
     def owns(self, task: str, units: int) -> None:
         """Take a task of this participant, which runs here."""
-        self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), Place.HERE)
+        self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), TaskPlace.HERE)
 
     def reserves(self, task: str) -> bool:
         """Stop trading a task of this participant until it ``owns`` it again. Return whether that
         is so by now: a task that is on offer, or not here, is traded until it is back.
         """
         holding = self.holdings.tasks.get(task)
-        if holding is not None and holding.place is Place.HERE:
+        if holding is not None and holding.place is TaskPlace.HERE:
             del self.holdings.tasks[task]
         return task not in self.holdings.tasks
 
@@ -145,11 +145,11 @@ class Agent:
         commands += self._taking.tick(now_ms, self._shedding.turned_down_ms)
         return commands + self._shedding.tick(now_ms)
 
-    def offered(self, offer: Offer, now_ms: int) -> list[Command]:
+    def offered(self, offer: TaskOffer, now_ms: int) -> list[Command]:
         """See ``taking``."""
         return self._taking.offered(offer, now_ms)
 
-    def answered(self, answer: Answer, now_ms: int) -> list[Command]:
+    def answered(self, answer: OfferAnswer, now_ms: int) -> list[Command]:
         """See ``shedding``."""
         return self._shedding.answered(answer, now_ms)
 
@@ -170,7 +170,7 @@ class Agent:
         holding = self.holdings.by_movement(movement)
         if holding is None or holding.went is None or holding.went.movement_id != movement:
             return []
-        if holding.place is Place.LEAVING:
+        if holding.place is TaskPlace.LEAVING:
             return [Claim(movement, holding.name, self._shedding.agreed[movement])]
         why = self._why(holding.went.contract_id, now_ms)
         return [self._ended(holding.went, why, now_ms)]
@@ -183,7 +183,7 @@ class Agent:
         if (
             holding is None
             or holding.went is None
-            or holding.place not in {Place.AWAY, Place.COMING}
+            or holding.place not in {TaskPlace.AWAY, TaskPlace.COMING}
         ):
             return []
         return [self._ended(holding.went, why, now_ms)]
@@ -202,11 +202,11 @@ class Agent:
         is_own = holding.went is not None and holding.went.movement_id == entry.movement_id
         event = _event(entry, is_own)
         commands: list[Command] = []
-        if event is Event.GONE and holding.went is not None:  # FA6
+        if event is TaskEvent.GONE and holding.went is not None:  # FA6
             on = holding.went
             commands += self._orphaned(
                 self._withdrawn(on, now_ms)
-                if holding.place is Place.LEAVING
+                if holding.place is TaskPlace.LEAVING
                 else self._ended(on, holding.failed or self._why(on.contract_id, now_ms), now_ms)
             )
         self.holdings.befell(holding, event, now_ms)
@@ -236,16 +236,20 @@ class Agent:
         holding = self.holdings.tasks.get(entry.task)
         if partner.contract.seller == self.participant and holding is None:
             self.holdings.tasks[entry.task] = Holding(
-                entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms
+                entry.task,
+                LoadAverage.of(accepted.units),
+                TaskPlace.PROMISED,
+                term,
+                since_ms=now_ms,
             )
         elif (
             partner.contract.buyer == self.participant
             and holding is not None
-            and holding.place is Place.HERE
+            and holding.place is TaskPlace.HERE
         ):
             holding.went = term
-            self.holdings.befell(holding, Event.OFFERED, now_ms)
-            self.holdings.befell(holding, Event.ACCEPTED, now_ms)
+            self.holdings.befell(holding, TaskEvent.OFFERED, now_ms)
+            self.holdings.befell(holding, TaskEvent.ACCEPTED, now_ms)
 
     def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """Return the commands for an own movement that has started and whose task went home
@@ -273,12 +277,12 @@ class Agent:
         ready (FA3).
         """
         commands: list[Command] = []
-        for holding in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
-            term = holding.came if holding.place is Place.PROMISED else holding.went
+        for holding in self.holdings.at(TaskPlace.PROMISED, TaskPlace.LEAVING, TaskPlace.COMING):
+            term = holding.came if holding.place is TaskPlace.PROMISED else holding.went
             if term is None or now_ms - holding.since_ms < self._deadline_ms(term):
                 continue
-            if holding.place is Place.COMING:
-                self.holdings.befell(holding, Event.KEPT, now_ms)
+            if holding.place is TaskPlace.COMING:
+                self.holdings.befell(holding, TaskEvent.KEPT, now_ms)
             else:
                 holding.since_ms = now_ms
                 commands.append(self._withdrawn(term, now_ms))
@@ -316,9 +320,9 @@ class Agent:
         return Withdrawn(term.contract_id, term.movement_id, self.participant, now_ms)
 
 
-def _event(entry: MovementEntry, is_own: bool) -> Event:
+def _event(entry: MovementEntry, is_own: bool) -> TaskEvent:
     if isinstance(entry, Started):
-        return Event.LEFT if is_own else Event.TAKEN
+        return TaskEvent.LEFT if is_own else TaskEvent.TAKEN
     if isinstance(entry, Withdrawn):
-        return Event.STAYED if is_own else Event.LAPSED
-    return Event.BACK if is_own else Event.GONE
+        return TaskEvent.STAYED if is_own else TaskEvent.LAPSED
+    return TaskEvent.BACK if is_own else TaskEvent.GONE

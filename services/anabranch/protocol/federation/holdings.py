@@ -25,7 +25,7 @@ from anabranch.protocol.federation.load_average import LoadAverage
 from anabranch.protocol.federation.movements import EndReason
 
 
-class Place(Enum):
+class TaskPlace(Enum):
     """Place of a task."""
 
     PROMISED = "promised"
@@ -43,7 +43,7 @@ class Place(Enum):
     """Place of a task that runs here and that its buyer was asked to take back."""
 
 
-class Event(Enum):
+class TaskEvent(Enum):
     """Event in the life of a task."""
 
     TAKEN = "taken"
@@ -69,26 +69,26 @@ class Event(Enum):
     """The task costs more than it is paid, and its buyer gets the request to take it back."""
 
 
-TRANSITIONS: Final[dict[tuple[Place, Event], Place | None]] = {
-    (Place.PROMISED, Event.TAKEN): Place.HERE,
-    (Place.PROMISED, Event.LAPSED): None,
-    (Place.HERE, Event.OFFERED): Place.OFFERED,
-    (Place.HERE, Event.UNWANTED): Place.RETURNING,
-    (Place.HERE, Event.GONE): None,
-    (Place.OFFERED, Event.REJECTED): Place.HERE,
-    (Place.OFFERED, Event.ACCEPTED): Place.LEAVING,
-    (Place.OFFERED, Event.GONE): None,
-    (Place.LEAVING, Event.LEFT): Place.AWAY,
-    (Place.LEAVING, Event.STAYED): Place.HERE,
-    (Place.LEAVING, Event.GONE): None,
-    (Place.AWAY, Event.RECALLED): Place.COMING,
-    (Place.AWAY, Event.BACK): Place.HERE,
-    (Place.AWAY, Event.GONE): None,
-    (Place.COMING, Event.KEPT): Place.AWAY,
-    (Place.COMING, Event.BACK): Place.HERE,
-    (Place.COMING, Event.GONE): None,
-    (Place.RETURNING, Event.KEPT): Place.HERE,
-    (Place.RETURNING, Event.GONE): None,
+TRANSITIONS: Final[dict[tuple[TaskPlace, TaskEvent], TaskPlace | None]] = {
+    (TaskPlace.PROMISED, TaskEvent.TAKEN): TaskPlace.HERE,
+    (TaskPlace.PROMISED, TaskEvent.LAPSED): None,
+    (TaskPlace.HERE, TaskEvent.OFFERED): TaskPlace.OFFERED,
+    (TaskPlace.HERE, TaskEvent.UNWANTED): TaskPlace.RETURNING,
+    (TaskPlace.HERE, TaskEvent.GONE): None,
+    (TaskPlace.OFFERED, TaskEvent.REJECTED): TaskPlace.HERE,
+    (TaskPlace.OFFERED, TaskEvent.ACCEPTED): TaskPlace.LEAVING,
+    (TaskPlace.OFFERED, TaskEvent.GONE): None,
+    (TaskPlace.LEAVING, TaskEvent.LEFT): TaskPlace.AWAY,
+    (TaskPlace.LEAVING, TaskEvent.STAYED): TaskPlace.HERE,
+    (TaskPlace.LEAVING, TaskEvent.GONE): None,
+    (TaskPlace.AWAY, TaskEvent.RECALLED): TaskPlace.COMING,
+    (TaskPlace.AWAY, TaskEvent.BACK): TaskPlace.HERE,
+    (TaskPlace.AWAY, TaskEvent.GONE): None,
+    (TaskPlace.COMING, TaskEvent.KEPT): TaskPlace.AWAY,
+    (TaskPlace.COMING, TaskEvent.BACK): TaskPlace.HERE,
+    (TaskPlace.COMING, TaskEvent.GONE): None,
+    (TaskPlace.RETURNING, TaskEvent.KEPT): TaskPlace.HERE,
+    (TaskPlace.RETURNING, TaskEvent.GONE): None,
 }
 """Place after an event; None if the task is forgotten. A pair that is missing is a bug of this
 process.
@@ -111,7 +111,7 @@ class Holding:
 
     name: str
     load: LoadAverage
-    place: Place
+    place: TaskPlace
     came: Term | None = None
     went: Term | None = None
     since_ms: int = 0
@@ -128,7 +128,7 @@ class Holding:
     @property
     def is_load(self) -> bool:
         """Whether it counts as load here (FH2)."""
-        return self.place is not Place.AWAY
+        return self.place is not TaskPlace.AWAY
 
 
 @dataclass(slots=True)
@@ -144,11 +144,11 @@ class Holdings:
         traded = sum(holding.load.units for holding in self.tasks.values() if holding.is_load)
         return traded + sum(self.besides.values())
 
-    def at(self, *places: Place) -> list[Holding]:
+    def at(self, *places: TaskPlace) -> list[Holding]:
         """Return the tasks in one of these places, in the order in which they became known."""
         return [holding for holding in self.tasks.values() if holding.place in places]
 
-    def befell(self, holding: Holding, event: Event, now_ms: int) -> None:
+    def befell(self, holding: Holding, event: TaskEvent, now_ms: int) -> None:
         """Move a task to its next place, by the table.
 
         Raises:
@@ -165,10 +165,10 @@ class Holdings:
         holding.place = after
         holding.since_ms = now_ms
         holding.request_ms = now_ms
-        if event in {Event.TAKEN, Event.LEFT, Event.BACK}:
-            term = holding.came if event is Event.TAKEN else holding.went
+        if event in {TaskEvent.TAKEN, TaskEvent.LEFT, TaskEvent.BACK}:
+            term = holding.came if event is TaskEvent.TAKEN else holding.went
             holding.hold_until_ms = now_ms + (term.min_hold_ms if term else 0)
-        if event in {Event.STAYED, Event.BACK}:
+        if event in {TaskEvent.STAYED, TaskEvent.BACK}:
             holding.went = None
 
     def by_movement(self, movement_id: str) -> Holding | None:

@@ -37,7 +37,7 @@ from itertools import islice
 from typing import ClassVar, Final
 
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.statements import Signature, Verify, is_signed
 from anabranch.protocol.identifiers import is_name
 
@@ -78,7 +78,7 @@ class Started:
     by: str
     at_ms: int
     task: str
-    answer: Answer
+    answer: OfferAnswer
     signature: Signature
 
 
@@ -204,10 +204,20 @@ class Claim:
 
     movement_id: str
     task: str
-    answer: Answer
+    answer: OfferAnswer
 
 
-Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdrawn | Ended | Placed
+Command = (
+    TaskOffer
+    | OfferAnswer
+    | ReturnRequest
+    | Prepare
+    | BringHome
+    | Claim
+    | Withdrawn
+    | Ended
+    | Placed
+)
 """Messages are to be signed and sent, entries to be signed and written into the contract's
 ledger.
 """

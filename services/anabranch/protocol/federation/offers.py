@@ -45,7 +45,7 @@ class OfferedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class TaskOffer:
     """Offer of a buyer to hand tasks over. ``number`` grows with each offer under a contract."""
 
     SIGNED_AS: ClassVar[str] = "offer"
@@ -68,7 +68,7 @@ class AcceptedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OfferAnswer:
     """Answer of the seller to an offer; one without tasks is a rejection, with its reason."""
 
     SIGNED_AS: ClassVar[str] = "answer"
@@ -93,7 +93,7 @@ class ReturnRequest:
 
 
 def objection_to_offer(
-    offer: Offer, booked: BookedContract | None, number_before: int, now_ms: int
+    offer: TaskOffer, booked: BookedContract | None, number_before: int, now_ms: int
 ) -> str:
     """Return why an offer is not considered; empty if it is (FO1)."""
     if booked is None or booked.contract.buyer != offer.buyer:
@@ -122,7 +122,9 @@ def _objection_to_task(task: OfferedTask, contract: Contract) -> str:
     return ""
 
 
-def believed(answer: Answer, offer: Offer, contract: Contract) -> tuple[AcceptedTask, ...] | None:
+def believed(
+    answer: OfferAnswer, offer: TaskOffer, contract: Contract
+) -> tuple[AcceptedTask, ...] | None:
     """Return the accepted tasks of an answer; None if it is not an answer to this offer (FO2). One
     wrong task makes the whole answer a rejection.
     """

@@ -24,9 +24,9 @@ from typing import Final
 
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.holdings import Event, Holding, Place, Term
+from anabranch.protocol.federation.holdings import Holding, TaskEvent, TaskPlace, Term
 from anabranch.protocol.federation.movements import BringHome, Command, Prepare, movement_id
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest, believed
+from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer, believed
 from anabranch.protocol.federation.pricing import PERMILLE
 from anabranch.protocol.federation.standing import Standing
 from anabranch.protocol.federation.trading import bound_of, choose
@@ -63,7 +63,7 @@ PHASES: Final[dict[tuple[SheddingPhase, SheddingEvent], SheddingPhase]] = {
 class _Outstanding:
     """Offer that waits for its answer."""
 
-    offer: Offer
+    offer: TaskOffer
     until_ms: int
     """Time at which it lapses, in ms."""
     left: list[str]
@@ -81,7 +81,7 @@ class Shedding:
         """The last time at which all sellers had got an offer, and load was left that the buyer
         would rather not have.
         """
-        self.agreed: dict[str, Answer] = {}
+        self.agreed: dict[str, OfferAnswer] = {}
         """Movement -> the answer that it rests on, until a ledger has it."""
         self._standing = standing
         self._outstanding: _Outstanding | None = None
@@ -134,7 +134,7 @@ class Shedding:
             partner.number = max(
                 partner.number + 1, now_ms
             )  # also after a restart above what the seller has seen
-            offer = Offer(
+            offer = TaskOffer(
                 name,
                 partner.contract.version,
                 standing.participant,
@@ -143,7 +143,9 @@ class Shedding:
                 tasks,
             )
             for task in tasks:
-                standing.holdings.befell(standing.holdings.tasks[task.name], Event.OFFERED, now_ms)
+                standing.holdings.befell(
+                    standing.holdings.tasks[task.name], TaskEvent.OFFERED, now_ms
+                )
             self._outstanding = _Outstanding(
                 offer, now_ms + standing.rules.ttl_ms, sellers[position + 1 :]
             )
@@ -160,7 +162,7 @@ class Shedding:
         named = set(contract.tasks)
         return [
             (holding.name, holding.load.units)
-            for holding in self._standing.holdings.at(Place.HERE)
+            for holding in self._standing.holdings.at(TaskPlace.HERE)
             if holding.name in named
             and now_ms >= holding.hold_until_ms
             and not self._is_of(holding, contract.seller)
@@ -173,7 +175,7 @@ class Shedding:
             and self._standing.of(holding.came).contract.buyer == participant
         )
 
-    def answered(self, answer: Answer, now_ms: int) -> list[Command]:
+    def answered(self, answer: OfferAnswer, now_ms: int) -> list[Command]:
         """Return a seller's answer, whose signature was checked."""
         outstanding, standing = self._outstanding, self._standing
         if outstanding is None or answer.contract_id != outstanding.offer.contract_id:
@@ -192,14 +194,14 @@ class Shedding:
             # It may have gone home, or have become cheap to keep, since it was offered.
             if (
                 holding is None
-                or holding.place is not Place.OFFERED
+                or holding.place is not TaskPlace.OFFERED
                 or standing.saves(holding) <= task.price * task.units
             ):
                 continue
             name = movement_id(contract.contract_id, answer.number, task.name)
             holding.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
             self.agreed[name] = answer
-            standing.holdings.befell(holding, Event.ACCEPTED, now_ms)
+            standing.holdings.befell(holding, TaskEvent.ACCEPTED, now_ms)
             partner.price = task.price
             commands.append(Prepare(name, contract.contract_id, task.name, contract.seller))
         self._unreserve(outstanding, now_ms)
@@ -227,8 +229,8 @@ class Shedding:
     def _unreserve(self, outstanding: _Outstanding, now_ms: int) -> None:
         for task in outstanding.offer.tasks:
             holding = self._standing.holdings.tasks.get(task.name)
-            if holding is not None and holding.place is Place.OFFERED:
-                self._standing.holdings.befell(holding, Event.REJECTED, now_ms)
+            if holding is not None and holding.place is TaskPlace.OFFERED:
+                self._standing.holdings.befell(holding, TaskEvent.REJECTED, now_ms)
         self._outstanding = None
 
     # ---------------------------------------------------------------- recall
@@ -237,7 +239,7 @@ class Shedding:
         """Recall tasks that would cost less here, and all whose contract is about to end."""
         away = [
             (holding, holding.went)
-            for holding in self._standing.holdings.at(Place.AWAY)
+            for holding in self._standing.holdings.at(TaskPlace.AWAY)
             if holding.went is not None
         ]
         commands: list[Command] = []
@@ -257,7 +259,7 @@ class Shedding:
         return self._standing.adds(holding) * margin < went.price * holding.load.units * PERMILLE
 
     def _recall(self, holding: Holding, went: Term, now_ms: int) -> list[Command]:
-        self._standing.holdings.befell(holding, Event.RECALLED, now_ms)
+        self._standing.holdings.befell(holding, TaskEvent.RECALLED, now_ms)
         self._standing.counters.recalls += 1
         return [BringHome(went.movement_id, holding.name)]
 
@@ -267,7 +269,7 @@ class Shedding:
         """
         holding = self._standing.holdings.by_movement(request.movement_id)
         went = holding.went if holding is not None else None
-        if holding is None or went is None or holding.place is not Place.AWAY:
+        if holding is None or went is None or holding.place is not TaskPlace.AWAY:
             return []
         if (went.movement_id, went.contract_id) != (request.movement_id, request.contract_id):
             return []

@@ -41,7 +41,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger
 from anabranch.protocol.federation.movements import (
     NODES_MAX,
@@ -53,7 +53,7 @@ from anabranch.protocol.federation.movements import (
 from anabranch.protocol.federation.silence import promised_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 
-_AT_PARTNER: Final = frozenset({Place.LEAVING, Place.AWAY})
+_AT_PARTNER: Final = frozenset({TaskPlace.LEAVING, TaskPlace.AWAY})
 
 
 def task_of(pipeline: str, stage: str) -> str:
@@ -155,11 +155,11 @@ def unexplained(
     return sorted(set(at_partners) - set(named)) if left_out else []
 
 
-def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> str:
+def wanted_node(place: TaskPlace, home: str, partner: str, *, has_failed: bool) -> str:
     """Return the node for a task (FZ1). ``partner`` is the node of the participant to which it was
     sold, which may have failed.
     """
-    if place not in _AT_PARTNER or (place is Place.AWAY and has_failed):
+    if place not in _AT_PARTNER or (place is TaskPlace.AWAY and has_failed):
         return home
     return partner
 
@@ -188,10 +188,10 @@ def may_end(ledger: Ledger, movement: Movement, why: EndReason, at_ms: int) -> b
     return ledger.is_wrong(movement.movement_id)
 
 
-def is_ready(place: Place, runs_on: str, home: str, partner: str) -> bool:
+def is_ready(place: TaskPlace, runs_on: str, home: str, partner: str) -> bool:
     """Return whether to write a movement into the ledger (FZ2). ``runs_on``: node of the task, by
     the boundary log.
     """
-    if place is Place.LEAVING:
+    if place is TaskPlace.LEAVING:
         return runs_on == partner
-    return place is Place.COMING and runs_on == home
+    return place is TaskPlace.COMING and runs_on == home

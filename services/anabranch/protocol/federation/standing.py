@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from anabranch.protocol.federation.contract_book import BookedContract, ContractState
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.costs import Cost, marginal
-from anabranch.protocol.federation.holdings import Holding, Holdings, Place, Term
+from anabranch.protocol.federation.holdings import Holding, Holdings, TaskPlace, Term
 from anabranch.protocol.federation.pricing import GainSplit
 
 
@@ -102,7 +102,7 @@ class Standing:
 
     def sure(self) -> int:
         """Return the units of load that are here and stay unless they are sold (FY1)."""
-        traded = self.holdings.at(Place.HERE, Place.OFFERED)
+        traded = self.holdings.at(TaskPlace.HERE, TaskPlace.OFFERED)
         besides = self.holdings.besides.values()
         return sum(holding.load.units for holding in traded) + sum(besides)
 
@@ -115,7 +115,7 @@ class Standing:
         second.
         """
         others = self.sure() - (
-            holding.load.units if holding.place in {Place.HERE, Place.OFFERED} else 0
+            holding.load.units if holding.place in {TaskPlace.HERE, TaskPlace.OFFERED} else 0
         )
         return marginal(self.cost, others, holding.load.units)
 

@@ -87,7 +87,7 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class PeriodDelivery:
     """Delivery of a stream in a stretch of time."""
 
     length_ms: int
@@ -104,7 +104,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StreamTerms:
     """Terms for a stream, and where the stages run that make it."""
 
     at_sender: tuple[str, ...]
@@ -124,7 +124,7 @@ class Plan:
     rate_max: int
     """Maximum number of messages per second that are paid (FQ4)."""
 
-    def due_nano(self, delivered: Delivered) -> int:
+    def due_nano(self, delivered: PeriodDelivery) -> int:
         """Return what the receiver owes for a stretch of time, in nano-units (FQ1, FQ2, FQ4)."""
         price = next(
             (
@@ -143,7 +143,7 @@ class Plan:
         """Return what the receiver owes for a second with this number of messages, if all arrive in
         time.
         """
-        return self.due_nano(Delivered(_MS_PER_S, messages, 1, 1)) // NANO_PER_MICRO
+        return self.due_nano(PeriodDelivery(_MS_PER_S, messages, 1, 1)) // NANO_PER_MICRO
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class StreamContract:
     """Width of the buckets of all streams."""
     valid_from_ms: int
     valid_to_ms: int
-    plans: tuple[Plan, ...]
+    plans: tuple[StreamTerms, ...]
     settle_ms: int
     """Length of a period: a whole number of buckets."""
     notice_ms: int
@@ -286,7 +286,7 @@ def _time_defects(contract: StreamContract) -> Iterator[str]:
         )
 
 
-def _plan_defects(plan: Plan) -> Iterator[str]:
+def _plan_defects(plan: StreamTerms) -> Iterator[str]:
     yield from _wrong_names(
         ("pipeline", plan.pipeline),
         ("stream", plan.stream),
@@ -358,7 +358,7 @@ def is_worth_taking(
     suggested: SuggestedContract,
     current: StreamContract,
     receiver: str,
-    usual: Delivered,
+    usual: PeriodDelivery,
     now_ms: int,
 ) -> bool:
     """Return whether to have the stream elsewhere is better, by what usually comes (FQ3)."""

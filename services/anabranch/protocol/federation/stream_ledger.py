@@ -47,9 +47,9 @@ from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import PeriodLedger, Settled
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord
 from anabranch.protocol.federation.stream_contracts import (
-    Delivered,
-    Plan,
+    PeriodDelivery,
     StreamContract,
+    StreamTerms,
     SuggestedContract,
     stream_defects,
 )
@@ -119,7 +119,7 @@ class StreamLedger(PeriodLedger[_Reading]):
         self.suggestions: list[SuggestedContract] = []
         self.disputes: list[int] = []
         """Periods that the two measured differently."""
-        self.last: Delivered | None = None
+        self.last: PeriodDelivery | None = None
         """Delivery of the last settled period."""
         self._versions = [(agreed_ms, contract)]
         self._suspended: list[tuple[int, int | None]] = []
@@ -179,7 +179,7 @@ class StreamLedger(PeriodLedger[_Reading]):
         settle_ms = self.contract.settle_ms
         return self.switch.was_left(period * settle_ms, (period + 1) * settle_ms)
 
-    def terms(self, period: int) -> Plan | None:
+    def terms(self, period: int) -> StreamTerms | None:
         """Return the terms by which a period is charged: its plan, in the version that counts for
         it; None if the period does not count.
         """
@@ -305,11 +305,11 @@ class StreamLedger(PeriodLedger[_Reading]):
     def _ripe_ms(self, period: int) -> int:
         return self.over_ms(period) + max(self.contract.settle_ms, MEASURE_MS_MIN)
 
-    def _delivered(self, period: int) -> Delivered | None:
+    def _delivered(self, period: int) -> PeriodDelivery | None:
         reading = self._readings.get(period)
         if reading is None:
             return None
-        return Delivered(self.contract.settle_ms, *reading.counted(), self._buckets)
+        return PeriodDelivery(self.contract.settle_ms, *reading.counted(), self._buckets)
 
     @property
     def _buckets(self) -> int:

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.stream_contracts import (
-    Delivered,
+    PeriodDelivery,
     StreamContract,
     SuggestedContract,
     is_worth_taking,
@@ -137,7 +137,7 @@ def _waits_for(logs: Mapping[str, StreamLog], terms: StreamContract, participant
 
 
 def _saved(
-    current: StreamContract, terms: StreamContract, usual: Delivered, now_ms: int, end_ms: int
+    current: StreamContract, terms: StreamContract, usual: PeriodDelivery, now_ms: int, end_ms: int
 ) -> int:
     """Return what ``terms`` save after ``end_ms``, the current contract's end by a notice, less
     what is paid twice before (TU3). The unit is the nano-unit, times the milliseconds of the last

@@ -13,10 +13,15 @@ Invariants: FA2 and FA3 of ``agent``.
 from __future__ import annotations
 
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.holdings import Event, Holding, Place, Term
+from anabranch.protocol.federation.holdings import Holding, TaskEvent, TaskPlace, Term
 from anabranch.protocol.federation.load_average import LoadAverage
 from anabranch.protocol.federation.movements import Command, Ended, EndReason, movement_id
-from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest, objection_to_offer
+from anabranch.protocol.federation.offers import (
+    OfferAnswer,
+    ReturnRequest,
+    TaskOffer,
+    objection_to_offer,
+)
 from anabranch.protocol.federation.standing import Standing
 from anabranch.protocol.federation.trading import accept, bound_of
 
@@ -28,12 +33,12 @@ class Taking:
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
-        self._offers: list[Offer] = []
+        self._offers: list[TaskOffer] = []
         self._until_ms = 0
         self._ended: dict[str, int] = {}
         """Time at which the end of a movement was last written, until the ledger has it."""
 
-    def offered(self, offer: Offer, now_ms: int) -> list[Command]:
+    def offered(self, offer: TaskOffer, now_ms: int) -> list[Command]:
         """Return a buyer's offer, whose signature was checked. It is answered with others that come
         within a while.
         """
@@ -49,7 +54,9 @@ class Taking:
         last got an offer.
         """
         commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
-        for holding in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
+        for holding in self._standing.holdings.at(
+            TaskPlace.HERE, TaskPlace.RETURNING, TaskPlace.AWAY
+        ):
             if holding.came is not None:
                 commands += self._reviewed(holding, holding.came, now_ms, turned_down_ms)
         return commands
@@ -70,7 +77,7 @@ class Taking:
         )
         return [command for offer in offers for command in self._answer(offer, now_ms)]
 
-    def _answer(self, offer: Offer, now_ms: int) -> list[Command]:
+    def _answer(self, offer: TaskOffer, now_ms: int) -> list[Command]:
         """Answer one offer. The tasks that were taken of earlier offers count as promised (FA2)."""
         standing = self._standing
         partner = standing.partners.get(offer.contract_id)
@@ -84,7 +91,7 @@ class Taking:
         objection = objection_to_offer(offer, partner.booked, partner.number, now_ms)
         if objection:
             return [
-                Answer(
+                OfferAnswer(
                     offer.contract_id,
                     offer.version,
                     standing.participant,
@@ -113,7 +120,7 @@ class Taking:
                 contract.min_hold_ms,
             )
             promised = Holding(
-                task.name, LoadAverage.of(task.units), Place.PROMISED, term, since_ms=now_ms
+                task.name, LoadAverage.of(task.units), TaskPlace.PROMISED, term, since_ms=now_ms
             )
             standing.holdings.tasks[task.name] = promised
         standing.counters.answers += 1
@@ -121,7 +128,7 @@ class Taking:
         why_not = "no task pays more than it would cost" if new else "promised, or here, already"
         reason = "" if taken else why_not
         return [
-            Answer(
+            OfferAnswer(
                 contract.contract_id,
                 contract.version,
                 standing.participant,
@@ -131,7 +138,7 @@ class Taking:
             )
         ]
 
-    def _replace(self, offer: Offer, now_ms: int) -> None:
+    def _replace(self, offer: TaskOffer, now_ms: int) -> None:
         """Drop the promises of tasks that ``offer`` offers again. Their buyer has one offer at a
         time, and offers no task that is about to leave: it does not rely on an earlier promise,
         since the answer was late or lost.
@@ -141,11 +148,11 @@ class Taking:
             known = holdings.tasks.get(task.name)
             if (
                 known is not None
-                and known.place is Place.PROMISED
+                and known.place is TaskPlace.PROMISED
                 and known.came is not None
                 and known.came.contract_id == offer.contract_id
             ):
-                holdings.befell(known, Event.LAPSED, now_ms)
+                holdings.befell(known, TaskEvent.LAPSED, now_ms)
 
     # ---------------------------------------------------------------- return
 
@@ -154,10 +161,10 @@ class Taking:
     ) -> list[Command]:
         if self._standing.state_of(came, now_ms) is ContractState.ENDED:
             return self._end(came, EndReason.CONTRACT_ENDS, now_ms)
-        if holding.place is Place.AWAY:
+        if holding.place is TaskPlace.AWAY:
             return []
         pays = self._standing.saves(holding) <= came.price * holding.load.units
-        if holding.place is Place.RETURNING:
+        if holding.place is TaskPlace.RETURNING:
             return self._again(holding, came, pays, now_ms)
         if pays:
             holding.unpaid_ms = None
@@ -168,7 +175,7 @@ class Taking:
         # offer.
         if turned_down_ms < max(holding.unpaid_ms, holding.hold_until_ms):
             return []
-        self._standing.holdings.befell(holding, Event.UNWANTED, now_ms)
+        self._standing.holdings.befell(holding, TaskEvent.UNWANTED, now_ms)
         self._standing.counters.returns += 1
         return [self._request(came)]
 
@@ -177,7 +184,7 @@ class Taking:
         repeated, or the wait is over (FA3).
         """
         if pays:
-            self._standing.holdings.befell(holding, Event.KEPT, now_ms)
+            self._standing.holdings.befell(holding, TaskEvent.KEPT, now_ms)
             holding.unpaid_ms = None
             return []
         if now_ms - holding.since_ms >= self._standing.of(came).contract.ending.drain_ms:

@@ -90,8 +90,8 @@ from anabranch.protocol.log.records import (
     EpochStarted,
     LogEntry,
     LogSnapshot,
-    Origin,
     Part,
+    Provenance,
     Recomputed,
     StableRange,
     TentativeRange,
@@ -283,7 +283,7 @@ class LogState:
         """Return the stage version that the writer's newest epoch states."""
         return self._writers[replica].version
 
-    def origin(self, replica: str) -> Origin:
+    def origin(self, replica: str) -> Provenance:
         """Return the provenance of the buckets that the writer has closed."""
         return self._writers[replica].origin
 

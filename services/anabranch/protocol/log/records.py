@@ -16,8 +16,8 @@ without some of its input. So it names that stream itself as missing, to its own
 (``as_known_here``).
 
 Invariants:
-    OG1 the facts of an ``Origin`` depend on the accepted stable records of the writer alone, and on
-        the plans of their epochs.
+    OG1 the facts of a ``Provenance`` depend on the accepted stable records of the writer alone, and
+        on the plans of their epochs.
     FN1 a record has missing or given-up input after the renaming if and only if it had before.
     FN2 nothing else of a record changes: buckets, parts, chain and epochs are those of its writer.
 """
@@ -275,7 +275,7 @@ class MadeOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """Provenance of the buckets that a writer has closed (``origin_after``)."""
 
     tip_by: str = ""
@@ -329,7 +329,7 @@ class ReplicaSnapshot:
     another writer closed the bucket first, or the stable parts were recomputed.
     """
     branches: BranchSnapshot | None = None
-    origin: Origin = Origin()
+    origin: Provenance = Provenance()
     history: str = ""
     """Plans that computed the chain (``protocol.control.consistency``); empty if they are not
     known.
@@ -421,8 +421,8 @@ def says_late_start(record: BoundaryRecord) -> bool:
 
 
 def origin_after(
-    before: Origin, record: BoundaryRecord, closed: int, fingerprint: str, node: str = ""
-) -> Origin:
+    before: Provenance, record: BoundaryRecord, closed: int, fingerprint: str, node: str = ""
+) -> Provenance:
     """Return the provenance after a stable record.
 
     Args:
@@ -442,7 +442,7 @@ def origin_after(
     gap, open_upto = before.gap, before.open_upto
     if is_first:
         gap, open_upto = record.closed if record.missing else None, closed
-    return Origin(
+    return Provenance(
         tip_by=fingerprint,
         made_by=fingerprint if is_news else before.made_by,
         made_after=closed if is_other else before.made_after,

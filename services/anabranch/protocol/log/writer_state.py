@@ -24,8 +24,8 @@ from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,
     EpochStarted,
-    Origin,
     Part,
+    Provenance,
     Recomputed,
     ReplicaSnapshot,
 )
@@ -55,7 +55,7 @@ class WriterState:
     closed_parts: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
     branches: Branches = field(default_factory=Branches)
-    origin: Origin = field(default_factory=Origin)
+    origin: Provenance = field(default_factory=Provenance)
 
     @classmethod
     def from_snapshot(cls, r: ReplicaSnapshot) -> Self:
@@ -123,7 +123,7 @@ class WriterState:
         """
         self.epoch, self.token = -1, ""
         self.path, self.pending = [], OpenParts()
-        self.last, self.origin = None, Origin()
+        self.last, self.origin = None, Provenance()
         self.timelines.clear()
 
     def is_of_epoch(self, entry: BoundaryRecord | BranchEnded | Recomputed) -> bool:

@@ -108,7 +108,7 @@ from anabranch.protocol.log.records import (
     BoundaryRecord,
     LogEntry,
     LogSnapshot,
-    Origin,
+    Provenance,
 )
 
 
@@ -262,7 +262,7 @@ def continued(log_state: LogState, horizon: int, ha: HaMode) -> Beginning:
     return Beginning(given_up=left_out + horizon if left_out and horizon else 0)
 
 
-def begins_anew(origin: Origin, ha: HaMode) -> bool:
+def begins_anew(origin: Provenance, ha: HaMode) -> bool:
     """Return whether an existing checkpoint must not be used, because its results were not compared
     to the end (CM1). ``origin``: provenance of the process's own writer.
     """
@@ -325,7 +325,7 @@ class Comparison:
         self._horizon = horizon
         self._width_ms = width_ms
         self._is_partners = is_partners
-        self._made_on = Origin()
+        self._made_on = Provenance()
         self._expected: dict[int, tuple[int, int]] = {}
         self._made: dict[int, tuple[int, int]] = {}
         self._compared = self.upto = 0

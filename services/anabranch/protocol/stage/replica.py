@@ -133,7 +133,7 @@ from anabranch.protocol.stage.planner import (
     next_tentative_plan,
 )
 from anabranch.protocol.stage.recovery import Beginning, HaMode
-from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
+from anabranch.protocol.stage.replica_phases import Phase, PhaseChange, advertised, next_phase
 from anabranch.protocol.stage.scheduling import BatchPacing, BatchRules, CorrectionWatch, Pace
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 
@@ -557,7 +557,7 @@ class Replica:
         """Complete the fork, whose copy is the stable timeline now, durably. Return the previous
         branch, which must be stopped (RE4).
         """
-        old = self._end_branch(Event.FORKED)
+        old = self._end_branch(PhaseChange.FORKED)
         self._is_forking = False
         self.branches += 1
         query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
@@ -634,7 +634,7 @@ class Replica:
         if isinstance(cause, (DataMissing, Unavailable)):
             again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(failures, 10))
         self._abandoned = _Abandoned(hole, failures, again_ms)
-        return self._end_branch(Event.ABANDONED)
+        return self._end_branch(PhaseChange.ABANDONED)
 
     def begins(self, bucket: int, *, has_rows: bool) -> int:
         """Record that the first batch of a query without a checkpoint has read up to ``bucket``. If
@@ -652,7 +652,7 @@ class Replica:
         if self.beginning.after > 0 and position.sequence == 0:
             return Decision(begun_after(self.beginning.after, situation.log_states))
         if self._leaves_cores(position, situation):
-            self._comes_to(Event.YIELDS)
+            self._comes_to(PhaseChange.YIELDS)
             return _NOTHING
         plan = self._stable(position, situation)
         if cold and (plan is None or (self._branch is not None and not situation.may_correct)):
@@ -667,7 +667,7 @@ class Replica:
                 return Decision(drop=drop)
             self._pacing.begins(situation.now_ms)
             if branch is not None and plan.after.bucket > position.bucket:
-                self._comes_to(Event.CORRECTS)
+                self._comes_to(PhaseChange.CORRECTS)
                 if not situation.may_correct or self._is_turn_of(branch, situation):
                     return _NOTHING
                 branch.stable_batch = situation.now_ms, _complete(situation)
@@ -801,7 +801,7 @@ class Replica:
             # it stands at a hole, or would in a moment: the next failure would begin right after
             # this one
             return None
-        return self._end_branch(Event.CAUGHT_UP)
+        return self._end_branch(PhaseChange.CAUGHT_UP)
 
     def _watch_correction(self, situation: Situation) -> None:
         """Measure the lag of the correction (PA1-PA3). Runs at the branch's requests too, because
@@ -837,7 +837,7 @@ class Replica:
         branch = self._branch
         if branch is None:
             return True
-        self._comes_to(Event.STANDS)
+        self._comes_to(PhaseChange.STANDS)
         branch.watch.ended()
         return position.bucket > branch.forked_at and self._availability.still()
 
@@ -906,10 +906,10 @@ class Replica:
             position.bucket + 1, situation.now_ms + half_ms
         )
 
-    def _comes_to(self, event: Event) -> None:
+    def _comes_to(self, event: PhaseChange) -> None:
         self._phase = next_phase(self._phase, event)
 
-    def _end_branch(self, event: Event) -> str | None:
+    def _end_branch(self, event: PhaseChange) -> str | None:
         """End the branch, if there is one, and return its query; else None."""
         self._comes_to(event)
         ended, self._branch = self._branch, None

@@ -57,7 +57,7 @@ class Phase(Enum):
     """The branch continues, and the stable query runs the buckets that were missing."""
 
 
-class Event(Enum):
+class PhaseChange(Enum):
     """Change of a replica's phase."""
 
     FORKED = auto()
@@ -74,22 +74,22 @@ class Event(Enum):
     """No branch is tried at this hole: it failed, or cannot begin."""
 
 
-TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
-    Phase.ALONE: {Event.FORKED: Phase.BRANCHED, Event.ABANDONED: Phase.ALONE},
+TRANSITIONS: Final[Mapping[Phase, Mapping[PhaseChange, Phase]]] = {
+    Phase.ALONE: {PhaseChange.FORKED: Phase.BRANCHED, PhaseChange.ABANDONED: Phase.ALONE},
     Phase.BRANCHED: {
-        Event.CORRECTS: Phase.CORRECTING,
-        Event.STANDS: Phase.BRANCHED,
-        Event.YIELDS: Phase.BRANCHED,
-        Event.FORKED: Phase.BRANCHED,
-        Event.CAUGHT_UP: Phase.ALONE,
-        Event.ABANDONED: Phase.ALONE,
+        PhaseChange.CORRECTS: Phase.CORRECTING,
+        PhaseChange.STANDS: Phase.BRANCHED,
+        PhaseChange.YIELDS: Phase.BRANCHED,
+        PhaseChange.FORKED: Phase.BRANCHED,
+        PhaseChange.CAUGHT_UP: Phase.ALONE,
+        PhaseChange.ABANDONED: Phase.ALONE,
     },
     Phase.CORRECTING: {
-        Event.CORRECTS: Phase.CORRECTING,
-        Event.STANDS: Phase.BRANCHED,
-        Event.YIELDS: Phase.BRANCHED,
-        Event.CAUGHT_UP: Phase.ALONE,
-        Event.ABANDONED: Phase.ALONE,
+        PhaseChange.CORRECTS: Phase.CORRECTING,
+        PhaseChange.STANDS: Phase.BRANCHED,
+        PhaseChange.YIELDS: Phase.BRANCHED,
+        PhaseChange.CAUGHT_UP: Phase.ALONE,
+        PhaseChange.ABANDONED: Phase.ALONE,
     },
 }
 
@@ -99,7 +99,7 @@ _ADVERTISED: Final = {
 }
 
 
-def next_phase(phase: Phase, event: Event) -> Phase:
+def next_phase(phase: Phase, event: PhaseChange) -> Phase:
     """Return the phase after ``event``.
 
     Raises:

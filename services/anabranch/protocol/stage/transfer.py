@@ -78,7 +78,7 @@ class _Heard:
     at_ms: int
 
 
-class Feed:
+class CheckpointFeed:
     """Decisions of the process that runs a stage about storing its checkpoint for the processes
     that copy it. ``now_ms`` is monotonic and its own.
     """

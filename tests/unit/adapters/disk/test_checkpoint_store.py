@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.adapters.disk import checkpoint_store, checkpoints
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
+from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 
@@ -31,9 +31,9 @@ class Machines:
     def kept(self) -> Path:
         return self.store / "p" / "s.0"
 
-    def disk(self, machine: str, replica: str = "0", *peers: str) -> ReplicaDisk:
+    def disk(self, machine: str, replica: str = "0", *peers: str) -> ReplicaFolder:
         root = self.folder / machine
-        return ReplicaDisk(
+        return ReplicaFolder(
             root / f"s.{replica}",
             {peer: root / f"s.{peer}" for peer in peers},
             stored=stored_replicas(f"file://{self.store}", "p"),
@@ -61,14 +61,14 @@ class GrowsWhenRead:
                 file.write(b"second half")
 
 
-def begin(disk: ReplicaDisk, name: str = ONE, batches: int = 1) -> None:
+def begin(disk: ReplicaFolder, name: str = ONE, batches: int = 1) -> None:
     disk.create(name)
     disk.write(Timeline(name=name, start_batch=-1, start_tip=None, floor=-1))
     for batch in range(batches):
         commit(disk, name, batch)
 
 
-def commit(disk: ReplicaDisk, name: str, batch: int, size: int = 100) -> None:
+def commit(disk: ReplicaFolder, name: str, batch: int, size: int = 100) -> None:
     for kind in ("offsets", "commits", "state/0/0"):
         path = disk.directory(name) / kind / str(batch)
         path.parent.mkdir(parents=True, exist_ok=True)

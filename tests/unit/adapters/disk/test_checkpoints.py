@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.disk.checkpoint_folder import last_commit
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
+from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness import spark_files
@@ -23,8 +23,8 @@ ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 10))
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> ReplicaDisk:
-    return ReplicaDisk(tmp_path / "s.0")
+def disk(tmp_path: Path) -> ReplicaFolder:
+    return ReplicaFolder(tmp_path / "s.0")
 
 
 def fill(folder: Path) -> None:
@@ -61,7 +61,7 @@ class Syncs:
 
 
 def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
-    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The removal is durable: otherwise a timeline file could name what a loss of power brought
     back.
@@ -75,7 +75,7 @@ def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
 
 
 def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(
-    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Syncs neither the rest of the machine nor the files, which are as durable as the source's."""
     spark_files.fill(disk.directory(ONE), 3)
@@ -92,7 +92,7 @@ def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(
 
 
 def test_sync_makes_each_file_durable_once(
-    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark_files.fill(disk.directory(ONE), 3)
     done = Syncs(monkeypatch)
@@ -112,7 +112,7 @@ def test_sync_makes_each_file_durable_once(
 
 
 def test_a_timeline_file_that_was_not_finished_does_not_count(
-    disk: ReplicaDisk, tmp_path: Path
+    disk: ReplicaFolder, tmp_path: Path
 ) -> None:
     disk.create(ONE)
     disk.write(Timeline.fresh(1))
@@ -121,7 +121,7 @@ def test_a_timeline_file_that_was_not_finished_does_not_count(
 
 
 class TestCopy:
-    def test_costs_no_space_and_what_is_added_to_it_is_its_own(self, disk: ReplicaDisk) -> None:
+    def test_costs_no_space_and_what_is_added_to_it_is_its_own(self, disk: ReplicaFolder) -> None:
         fill(disk.directory(ONE))
         disk.copy(ONE, TWO)
         assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 2
@@ -129,7 +129,7 @@ class TestCopy:
         assert not (disk.directory(ONE) / "offsets/1").exists()
 
     def test_replaces_an_earlier_copy_and_one_that_was_not_finished(
-        self, disk: ReplicaDisk, tmp_path: Path
+        self, disk: ReplicaFolder, tmp_path: Path
     ) -> None:
         fill(disk.directory(ONE))
         (disk.directory(TWO) / "commits").mkdir(parents=True)
@@ -140,7 +140,7 @@ class TestCopy:
         assert not list((tmp_path / "s.0").glob("copying-*"))
 
     def test_is_whole_or_not_there(
-        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+        self, disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fill(disk.directory(ONE))
 
@@ -159,8 +159,8 @@ class TestCopy:
         """A start that took it for one would begin with nothing, and a standby would keep an old
         checkpoint for good, without a word.
         """
-        disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
-        fill(ReplicaDisk(tmp_path / "s.1").directory(ONE))
+        disk = ReplicaFolder(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+        fill(ReplicaFolder(tmp_path / "s.1").directory(ONE))
         mkdir = Path.mkdir
 
         def full(self: Path, *args: Any, **options: Any) -> None:
@@ -177,8 +177,8 @@ class TestCopy:
     def test_of_a_peer_that_cannot_be_read_is_none(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
-        fill(ReplicaDisk(tmp_path / "s.1").directory(ONE))
+        disk = ReplicaFolder(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+        fill(ReplicaFolder(tmp_path / "s.1").directory(ONE))
 
         def denied(*_: object) -> None:
             raise PermissionError(errno.EACCES, "permission denied")
@@ -188,7 +188,7 @@ class TestCopy:
         assert not disk.copy_peer("1", ONE, TWO)
 
     def test_of_a_directory_whose_process_still_purges_begins_anew(
-        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+        self, disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fill(disk.directory(ONE))
         link, left = os.link, [3]
@@ -205,7 +205,7 @@ class TestCopy:
         assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
 
     def test_of_a_directory_that_never_rests_is_given_up(
-        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+        self, disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fill(disk.directory(ONE))
 
@@ -217,7 +217,7 @@ class TestCopy:
             disk.copy(ONE, TWO)
 
     def test_on_a_disk_without_links_copies(
-        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+        self, disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fill(disk.directory(ONE))
 
@@ -229,7 +229,7 @@ class TestCopy:
         assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
         assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 1
 
-    def test_paths_inside_the_state_are_those_of_the_copy(self, disk: ReplicaDisk) -> None:
+    def test_paths_inside_the_state_are_those_of_the_copy(self, disk: ReplicaFolder) -> None:
         """Spark notes where its schema files are; the original goes away."""
         folder = disk.directory(ONE) / "state/0/_metadata/v2"
         folder.mkdir(parents=True)
@@ -246,7 +246,7 @@ class TestCopy:
         )
         assert (folder / ".0.crc").exists()
 
-    def test_is_a_query_of_its_own(self, disk: ReplicaDisk) -> None:
+    def test_is_a_query_of_its_own(self, disk: ReplicaFolder) -> None:
         """Spark stops a query when another one with its id starts; here both must run."""
         folder = disk.directory(ONE)
         fill(folder)
@@ -264,7 +264,7 @@ class TestCopy:
         assert (folder / ".metadata.crc").exists()
 
 
-def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path) -> None:
+def test_the_last_commit_is_the_highest_number(disk: ReplicaFolder, tmp_path: Path) -> None:
     disk.create(ONE)
     assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == -1
     commits = disk.directory(ONE) / "commits"
@@ -276,7 +276,7 @@ def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path
 
 
 def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
-    disk: ReplicaDisk,
+    disk: ReplicaFolder,
 ) -> None:
     """Spark's maintenance may write one more snapshot there. A directory that is created again
     stays.
@@ -312,7 +312,7 @@ class SlowRemoval:
 
 
 @pytest.fixture
-def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemoval]:
+def slow_removal(disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemoval]:
     """Let a thread remove ONE for as long as the context lasts."""
     disk.create(ONE)
     slow = SlowRemoval(monkeypatch)
@@ -325,7 +325,7 @@ def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def test_nobody_waits_while_another_directory_is_removed(
-    disk: ReplicaDisk, slow_removal: SlowRemoval
+    disk: ReplicaFolder, slow_removal: SlowRemoval
 ) -> None:
     """A fork copies a checkpoint while the earlier branch is removed."""
     forks = threading.Thread(target=disk.create, args=(TWO,), daemon=True)
@@ -337,7 +337,7 @@ def test_nobody_waits_while_another_directory_is_removed(
 
 
 def test_who_makes_a_directory_that_is_being_removed_makes_it_afterwards(
-    disk: ReplicaDisk, slow_removal: SlowRemoval
+    disk: ReplicaFolder, slow_removal: SlowRemoval
 ) -> None:
     makes = threading.Thread(target=disk.create, args=(ONE,), daemon=True)
     makes.start()
@@ -351,7 +351,7 @@ def test_who_makes_a_directory_that_is_being_removed_makes_it_afterwards(
 
 
 def test_a_process_that_stands_by_removes_what_is_below_its_copy(
-    disk: ReplicaDisk, tmp_path: Path
+    disk: ReplicaFolder, tmp_path: Path
 ) -> None:
     below, own, other, later = (
         timeline_name(2, number, token * 16)
@@ -384,10 +384,12 @@ def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> No
 def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(
     tmp_path: Path,
 ) -> None:
-    disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
+    disk = ReplicaFolder(
+        tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")}
+    )
     assert disk.within_reach().bucket == 0
     for name, batches in (("1", 2), ("2", 5)):
-        peer = ReplicaDisk(tmp_path / f"s.{name}")
+        peer = ReplicaFolder(tmp_path / f"s.{name}")
         spark_files.fill(peer.directory(ONE), batches)
         peer.write(Timeline.fresh(1))
     assert disk.within_reach().bucket == 50

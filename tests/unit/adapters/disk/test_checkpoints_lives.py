@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
+from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, epoch_of, timeline_name
 from harness import spark_files
@@ -33,7 +33,7 @@ class Lives:
             (folder / "store").mkdir()
             self.stored = stored_replicas(f"file://{folder}/store", "p")
 
-    def disk(self, replica: str = "0") -> ReplicaDisk:
+    def disk(self, replica: str = "0") -> ReplicaFolder:
         disks = ReplicaDisks(self.folder / "state", stored=self.stored)
         return disks.of(
             "s", replica, ["1" if replica == "0" else "0"], life=self.life, is_stored=True

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaFolder
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness import spark_files
@@ -30,11 +30,11 @@ class Machines:
         self.old.write(Timeline.fresh(1))
         self.batches = 0
 
-    def disk(self, machine: str) -> ReplicaDisk:
+    def disk(self, machine: str) -> ReplicaFolder:
         stored = stored_replicas(f"file://{self.store}", "p")
-        return ReplicaDisk(self.folder / machine / "s.0", stored=stored)
+        return ReplicaFolder(self.folder / machine / "s.0", stored=stored)
 
-    def runs(self, batches: int, name: str = ONE, disk: ReplicaDisk | None = None) -> None:
+    def runs(self, batches: int, name: str = ONE, disk: ReplicaFolder | None = None) -> None:
         """Run that many further batches, each with a large file of state, then store the result."""
         disk = self.old if disk is None else disk
         for batch in range(self.batches, self.batches + batches):
@@ -185,7 +185,7 @@ def test_a_crash_in_the_middle_costs_nothing(machines: Machines, point: str) -> 
             raise KeyboardInterrupt
 
     stored = stored_replicas(f"file://{machines.store}", "p")
-    dies = ReplicaDisk(machines.folder / "new" / "s.0", stored=stored, crash_point=crash)
+    dies = ReplicaFolder(machines.folder / "new" / "s.0", stored=stored, crash_point=crash)
 
     def adopts() -> None:
         dies.fetch()

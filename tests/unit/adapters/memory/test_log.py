@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import (
@@ -37,7 +37,7 @@ def values(
 def test_a_flush_of_unknown_outcome(
     log: LocalEventLog, applied: int | None, written: list[bytes]
 ) -> None:
-    log.fail_next(Operation.FLUSH, applied=applied)
+    log.fail_next(FailingOperation.FLUSH, applied=applied)
     writer = log.writer()
     for n in range(3):
         writer.send(A, b"%d" % n)
@@ -56,7 +56,7 @@ def test_a_flush_of_unknown_outcome(
 def test_a_commit_of_unknown_outcome(
     log: LocalEventLog, applied: int | None, seen: list[bytes]
 ) -> None:
-    log.fail_next(Operation.COMMIT, applied=applied)
+    log.fail_next(FailingOperation.COMMIT, applied=applied)
     writer = log.transactional_writer("w")
     writer.begin()
     writer.send(A, b"0")
@@ -71,7 +71,7 @@ def test_a_commit_of_unknown_outcome(
 
 
 def test_an_abort_of_unknown_outcome_is_settled_by_the_next_writer(log: LocalEventLog) -> None:
-    log.fail_next(Operation.ABORT, applied=0)
+    log.fail_next(FailingOperation.ABORT, applied=0)
     writer = log.transactional_writer("w")
     writer.begin()
     writer.send(A, b"0")

@@ -99,8 +99,8 @@ def test_another_java_or_another_spark_has_another_archive(
     assert len({before, other, newer, of_spark, class_archive.place()}) == 5
 
 
-def archive_of(name: str, spark: Path, java: Path) -> class_archive.Place:
-    where = class_archive.Place(cache_dir() / f"spark-{name}", "classes.jsa")
+def archive_of(name: str, spark: Path, java: Path) -> class_archive.ArchiveLocation:
+    where = class_archive.ArchiveLocation(cache_dir() / f"spark-{name}", "classes.jsa")
     where.home.mkdir(parents=True)
     (where.home / "jars").symlink_to(spark)
     (where.folder / "java").symlink_to(java)

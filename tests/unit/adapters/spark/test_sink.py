@@ -35,7 +35,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
 from anabranch.ports import BatchDone
-from anabranch.processing.replica import BatchStart
+from anabranch.processing.replica import PlannedBatch
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition
@@ -134,11 +134,11 @@ class Driver:
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
-    ) -> BatchStart:
+    ) -> PlannedBatch:
         self.calls.append(f"begin {query}")
         self.befores.append(before)
         self.watermarks.append(watermark_ms)
-        return BatchStart(self.kind, before, position_of(offsets[0]), self.rows, ())
+        return PlannedBatch(self.kind, before, position_of(offsets[0]), self.rows, ())
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         self.calls.append(f"finish {query} {batch}")

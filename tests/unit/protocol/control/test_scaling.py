@@ -21,13 +21,13 @@ from anabranch.protocol.control.scaling import (
     NODE_LOST_MS,
     NODE_START_MS,
     REPORT_GAP_MS,
-    Action,
     Cause,
     Duty,
     Halving,
     NodeState,
     Runs,
     Scaler,
+    ScalingDecision,
     ScalingRules,
 )
 from anabranch.protocol.stage.scheduling import APART_MOST_MS
@@ -72,7 +72,7 @@ class World:
         self.restoring: set[str] = set()
         """Replicas that do not begin where their place is."""
         self.is_cut = False
-        self.done: list[Action] = []
+        self.done: list[ScalingDecision] = []
 
     def report(self, node: str) -> NodeReport:
         loads = tuple(
@@ -92,7 +92,7 @@ class World:
         )
         return NodeReport(node, 0, self.cores[node], loads)
 
-    def step(self) -> tuple[Action, ...]:
+    def step(self) -> tuple[ScalingDecision, ...]:
         """Let half a second pass."""
         self.now_ms += STEP_MS
         for label in self.places.labels():
@@ -123,14 +123,14 @@ class World:
             self.scaler.moved(move, source, self.now_ms, is_new=is_new)
         return counts
 
-    def run(self, seconds: float) -> list[Action]:
+    def run(self, seconds: float) -> list[ScalingDecision]:
         """Let time pass. Return what was decided meanwhile."""
         before = len(self.done)
         for _ in range(int(seconds * 1_000) // STEP_MS):
             self.step()
         return self.done[before:]
 
-    def until(self, seconds: float) -> Action:
+    def until(self, seconds: float) -> ScalingDecision:
         """Return the first action within this time."""
         for _ in range(int(seconds * 1_000) // STEP_MS):
             if actions := self.step():
@@ -824,7 +824,7 @@ class Splitting(World):
         self.busy = {"light.1": 100}
         self.runs = {}
 
-    def step(self) -> tuple[Action, ...]:
+    def step(self) -> tuple[ScalingDecision, ...]:
         absent = {
             label
             for label in self.places.labels()
@@ -858,7 +858,7 @@ class Splitting(World):
     def answer(self, step: Step, shard: str = "slow", **given: Any) -> None:
         self.apply(SplitStep(shard, step, self.now_ms, len(self.steps) - 1, **given))
 
-    def split(self) -> list[Action]:
+    def split(self) -> list[ScalingDecision]:
         self.busy["slow.0"] = 950
         self.until(60)
         return self.done

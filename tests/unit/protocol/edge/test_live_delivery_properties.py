@@ -26,7 +26,14 @@ from anabranch.protocol.edge.live_delivery import (
     LiveRun,
 )
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import KeyState, LiveRecord, LiveView, UpsertView, Version, Write
+from anabranch.protocol.edge.views import (
+    KeyState,
+    LiveRecord,
+    LiveView,
+    UpsertView,
+    Version,
+    ViewRecord,
+)
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
@@ -200,7 +207,7 @@ class Topic:
                 )
         return found
 
-    def writes(self, run: LiveRun) -> list[Write]:
+    def writes(self, run: LiveRun) -> list[ViewRecord]:
         tentative = self.versions((*run.again, *run.tentative), stable=False)
         return self.view.transaction(
             undo=run.undo,

@@ -4,7 +4,7 @@ import pytest
 
 from anabranch.protocol.edge import views
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.views import KeyState, UpsertView, Version, Write
+from anabranch.protocol.edge.views import KeyState, UpsertView, Version, ViewRecord
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
 
@@ -100,7 +100,7 @@ def test_nothing_is_written_for_what_stays() -> None:
 
 def test_a_view_read_back_goes_on_alike() -> None:
     view = UpsertView("out")
-    writes: list[Write] = []
+    writes: list[ViewRecord] = []
     for upto, inserted, shown in (
         (1, {b"k": stable(1), b"l": stable(1, 1)}, {}),
         (1, {}, {b"k": tentative(2), b"n": tentative(2)}),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.holdings import Event, Place
+from anabranch.protocol.federation.holdings import TaskEvent, TaskPlace
 from anabranch.protocol.federation.movements import (
     BringHome,
     Claim,
@@ -18,7 +18,7 @@ from anabranch.protocol.federation.movements import (
     Started,
     Withdrawn,
 )
-from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask
+from anabranch.protocol.federation.offers import AcceptedTask, OfferAnswer, OfferedTask, TaskOffer
 from harness.markets import agent, answer, booked, contract, place, signature, started, stepped
 
 NAME = "north-south:1/north.a"
@@ -42,9 +42,11 @@ def sold_on() -> tuple[Agent, str]:
     made = host(x=20)
     made.tick(9_000)
     [offer] = made.tick(12_000)
-    assert isinstance(offer, Offer)
+    assert isinstance(offer, TaskOffer)
     assert offer.contract_id == "south-east"
-    accepted = Answer("south-east", 1, "east", offer.number, (AcceptedTask("north.a", 10, 1_000),))
+    accepted = OfferAnswer(
+        "south-east", 1, "east", offer.number, (AcceptedTask("north.a", 10, 1_000),)
+    )
     [prepare] = made.answered(accepted, 12_100)
     assert isinstance(prepare, Prepare)
     return made, prepare.movement_id
@@ -71,10 +73,10 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
     north = agent("north", stepped(100, 500, 1_500), booked(), a=10, b=10, c=10)
     south = agent("south", stepped(100, 900), booked())
     [offer] = north.tick(1_000)
-    assert isinstance(offer, Offer)
+    assert isinstance(offer, TaskOffer)
     assert south.offered(offer, 1_010) == []
     [reply] = south.tick(1_300)
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, OfferAnswer)
     assert reply.tasks == (AcceptedTask("north.a", 10, 900),)
     [prepare] = north.answered(reply, 1_400)
     assert prepare == Prepare("north-south:1000/north.a", "north-south", "north.a", "south")
@@ -91,8 +93,8 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
     assert isinstance(claim, Claim)
     for each in (north, south):
         assert each.recorded(entry, 2_100) == []
-    assert place(north) is Place.AWAY
-    assert place(south) is Place.HERE
+    assert place(north) is TaskPlace.AWAY
+    assert place(south) is TaskPlace.HERE
     assert (north.holdings.level(), south.holdings.level()) == (20, 10)
     assert (north.participant, north.phase.value, north.counters.offers) == ("north", "resting", 1)
     end = Ended("north-south", prepare.movement_id, "north", 9_000, EndReason.RECALLED)
@@ -104,7 +106,7 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
 
 def test_fa3_a_promise_that_nobody_starts_is_withdrawn_until_the_ledger_has_it() -> None:
     made = agent("south", stepped(100), booked())
-    made.offered(Offer("north-south", 1, "north", 1, 1_000, (TASK,)), 0)
+    made.offered(TaskOffer("north-south", 1, "north", 1, 1_000, (TASK,)), 0)
     assert len(made.tick(200)) == 1
     assert made.tick(WAIT_MS + 199) == []
     entry = Withdrawn("north-south", NAME, "south", WAIT_MS + 200)
@@ -121,7 +123,7 @@ def test_fa3_a_start_that_does_not_get_ready_is_withdrawn_and_the_ledger_decides
     [entry] = made.tick(12_100 + WAIT_MS)
     assert entry == Withdrawn("south-east", name, "south", 12_100 + WAIT_MS)
     assert made.recorded(entry, 50_000) == []
-    assert place(made) in {Place.HERE, Place.RETURNING}
+    assert place(made) in {TaskPlace.HERE, TaskPlace.RETURNING}
     assert made.ready(name, 50_001) == [], "it comes too late"
 
 
@@ -139,8 +141,8 @@ def test_fa3_a_recall_that_does_not_get_ready_is_dropped_and_tried_again() -> No
 
 def test_a_task_that_gets_ready_after_its_recall_was_dropped_comes_home_all_the_same() -> None:
     made, name = sold_and_started()
-    made.holdings.befell(made.holdings.tasks["north.a"], Event.RECALLED, 13_000)
-    made.holdings.befell(made.holdings.tasks["north.a"], Event.KEPT, 14_000)
+    made.holdings.befell(made.holdings.tasks["north.a"], TaskEvent.RECALLED, 13_000)
+    made.holdings.befell(made.holdings.tasks["north.a"], TaskEvent.KEPT, 14_000)
     assert made.ready(name, 15_000) == [
         Ended("south-east", name, "south", 15_000, EndReason.RECALLED)
     ]
@@ -159,9 +161,9 @@ def test_what_a_silent_seller_had_runs_here_when_the_ledger_says_so() -> None:
     assert made.failed("unknown", EndReason.SILENT, 0) == []
     [entry] = made.failed(name, EndReason.SILENT, 13_000)
     assert entry == Ended("south-east", name, "south", 13_000, EndReason.SILENT)
-    assert place(made) is Place.AWAY
+    assert place(made) is TaskPlace.AWAY
     assert made.recorded(entry, 13_100) == []
-    assert place(made) is Place.HERE
+    assert place(made) is TaskPlace.HERE
     assert made.failed(name, EndReason.SILENT, 13_200) == []
     assert host().failed(NAME, EndReason.WRONG, 0) == []
 
@@ -212,7 +214,7 @@ def test_fa6_also_while_it_is_being_sold_whichever_the_ledger_has_first() -> Non
 def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
     """The ledgers in which it is the seller come first: what was sold on had come before."""
     first = answer(1, AcceptedTask("north.a", 10, 900))
-    on = Answer("south-east", 1, "east", 7, (AcceptedTask("north.a", 10, 1_000),))
+    on = OfferAnswer("south-east", 1, "east", 7, (AcceptedTask("north.a", 10, 1_000),))
     made = agent("south", stepped(100, 5_000), booked(), booked(ON))
     made.owns("south.x", 10)
     made.recorded(started(first), 0)
@@ -223,25 +225,27 @@ def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
         0,
     )
     assert {name: holding.place for name, holding in made.holdings.tasks.items()} == {
-        "south.x": Place.HERE,
-        "north.a": Place.AWAY,
+        "south.x": TaskPlace.HERE,
+        "north.a": TaskPlace.AWAY,
     }
     assert made.recorded(Ended("north-south", NAME, "north", 9, EndReason.RECALLED), 1) == [
         Ended("south-east", "south-east:7/north.a", "south", 1, EndReason.RECALLED)
     ]
     buyer = agent("north", stepped(100), booked(), a=10)
     buyer.recorded(started(first), 0)
-    assert place(buyer) is Place.AWAY
+    assert place(buyer) is TaskPlace.AWAY
     assert buyer.recorded(Ended("north-south", NAME, "north", 9, EndReason.RECALLED), 1) == []
-    assert place(buyer) is Place.HERE
+    assert place(buyer) is TaskPlace.HERE
 
 
 def test_after_a_crash_offers_are_newer_than_those_of_the_ledger() -> None:
     made = agent("south", stepped(100), booked())
     made.recorded(started(answer(50)), 0)
-    made.offered(Offer("north-south", 1, "north", 49, 1_000, (replace(TASK, name="north.b"),)), 0)
+    made.offered(
+        TaskOffer("north-south", 1, "north", 49, 1_000, (replace(TASK, name="north.b"),)), 0
+    )
     [reply] = made.tick(200)
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, OfferAnswer)
     assert reply.reason == "an older offer"
 
 
@@ -251,14 +255,14 @@ def test_fa3_after_a_crash_an_offer_that_was_withdrawn_is_old_for_its_seller_alo
     """
     made = agent("south", stepped(100), booked())
     made.recorded(Withdrawn("north-south", NAME, "south", 5), 5)
-    made.offered(Offer("north-south", 1, "north", 1, 1_000, (TASK,)), 10)
+    made.offered(TaskOffer("north-south", 1, "north", 1, 1_000, (TASK,)), 10)
     [reply] = made.tick(300)
-    assert isinstance(reply, Answer)
+    assert isinstance(reply, OfferAnswer)
     assert (reply.reason, made.holdings.tasks) == ("an older offer", {})
     buyer = agent("north", stepped(100, 500, 1_500), booked(), a=10, b=10, c=10)
     buyer.recorded(Withdrawn("north-south", "north-south:99999/north.a", "south", 5), 5)
     [offer] = buyer.tick(1_000)
-    assert isinstance(offer, Offer)
+    assert isinstance(offer, TaskOffer)
     assert offer.number == 1_000
 
 
@@ -283,7 +287,7 @@ def test_a_start_of_what_is_here_already_changes_nothing() -> None:
     made = agent("south", stepped(100), booked())
     made.owns("north.a", 10)
     assert made.recorded(started(answer()), 0) == []
-    assert place(made) is Place.HERE
+    assert place(made) is TaskPlace.HERE
 
 
 def test_the_loads_that_are_seen_follow_the_measurements() -> None:
@@ -305,7 +309,7 @@ def test_what_is_not_traded_is_load_where_it_runs() -> None:
     made = agent("north", stepped(1, 10), a=10, b=10)
     assert made.reserves("north.a")
     assert made.reserves("north.a"), "it is not traded any more"
-    made.holdings.tasks["north.b"].place = Place.OFFERED
+    made.holdings.tasks["north.b"].place = TaskPlace.OFFERED
     assert not made.reserves("north.b")
     assert made.holdings.level() == 10
     made.runs_besides("north.a", 7)
@@ -322,7 +326,7 @@ def test_what_runs_under_a_contract_that_is_left_alone_comes_home_when_it_ends()
     made, _ = sold_and_started()
     made.leaves_alone(booked(ON))
     assert made.tick(13_000) == []
-    assert place(made) is Place.AWAY
+    assert place(made) is TaskPlace.AWAY
     made.leaves_alone(booked(ON, ContractState.ENDING))
     assert [type(each) for each in made.tick(14_000)] == [BringHome]
     unknown = agent("south", stepped(100))

@@ -8,14 +8,14 @@ import pytest
 
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.movements import BringHome, Claim, Prepare, movement_id
 from anabranch.protocol.federation.offers import (
     AcceptedTask,
-    Answer,
-    Offer,
+    OfferAnswer,
     OfferedTask,
     ReturnRequest,
+    TaskOffer,
 )
 from anabranch.protocol.federation.shedding import PHASES, SheddingEvent, SheddingPhase
 from harness.markets import (
@@ -40,18 +40,18 @@ def busy(*contracts: object, **more: int) -> Agent:
     return agent("north", COST, *(contracts or (SOUTH,)), a=10, b=10, c=10, d=10, **more)  # type: ignore[arg-type]
 
 
-def offered(made: Agent, now_ms: int) -> Offer:
+def offered(made: Agent, now_ms: int) -> TaskOffer:
     [command] = made.tick(now_ms)
-    assert isinstance(command, Offer)
+    assert isinstance(command, TaskOffer)
     return command
 
 
-def accepted(given: Offer, *prices: int, seller: str = "south") -> Answer:
+def accepted(given: TaskOffer, *prices: int, seller: str = "south") -> OfferAnswer:
     tasks = tuple(
         AcceptedTask(task.name, task.units, price)
         for task, price in zip(given.tasks, prices, strict=False)
     )
-    return Answer(given.contract_id, given.version, seller, given.number, tasks)
+    return OfferAnswer(given.contract_id, given.version, seller, given.number, tasks)
 
 
 @pytest.fixture
@@ -63,17 +63,17 @@ def away() -> Agent:
     [claim] = made.ready(movement_id("north-south", 1_000, "north.a"), 1_500)
     assert claim == Claim("north-south:1000/north.a", "north.a", given)
     assert made.recorded(started(given), 2_000) == []
-    assert place(made) is Place.AWAY
+    assert place(made) is TaskPlace.AWAY
     return made
 
 
 def test_who_has_too_much_offers_what_costs_more_than_its_price() -> None:
     made = busy()
-    assert offered(made, 1_000) == Offer(
+    assert offered(made, 1_000) == TaskOffer(
         "north-south", 1, "north", 1_000, 1_000, (OfferedTask("north.a", 10, 1_000),)
     )
     assert phase(made) is SheddingPhase.WAITING
-    assert place(made) is Place.OFFERED
+    assert place(made) is TaskPlace.OFFERED
 
 
 def test_fa1_one_offer_is_out_at_a_time() -> None:
@@ -104,13 +104,13 @@ def test_the_cheapest_is_asked_first_and_the_next_one_when_it_turns_down_or_is_s
     first = offered(made, 1_000)
     assert first.contract_id == "north-south"
     [second] = made.answered(accepted(first), 1_100)
-    assert isinstance(second, Offer)
+    assert isinstance(second, TaskOffer)
     assert second.contract_id == "north-east"
     assert phase(made) is SheddingPhase.WAITING
     assert made.tick(2_099) == []
     assert made.tick(2_100) == [], "nobody is left"
     assert phase(made) is SheddingPhase.RESTING
-    assert made.holdings.at(Place.OFFERED) == []
+    assert made.holdings.at(TaskPlace.OFFERED) == []
     assert made.tick(4_099) == []
     assert offered(made, 4_100).contract_id == "north-south"
 
@@ -174,7 +174,7 @@ def test_an_answer_to_what_is_not_out_changes_nothing() -> None:
     assert made.answered(replace(accepted(first, 1_000), contract_id="other"), 1_050) == []
     assert made.tick(2_000) == []
     assert made.answered(accepted(first, 1_000), 2_100) == [], "it came too late"
-    assert place(made) is Place.HERE
+    assert place(made) is TaskPlace.HERE
 
 
 def test_an_answer_out_of_the_bound_is_a_rejection_and_is_counted() -> None:
@@ -191,7 +191,7 @@ def test_a_task_that_became_cheap_to_keep_is_not_handed_over() -> None:
     for task in "bcd":
         made.measured(f"north.{task}", 0)
     assert made.answered(accepted(first, 1_000), 1_100) == []
-    assert place(made) is Place.HERE
+    assert place(made) is TaskPlace.HERE
 
 
 def test_a_task_is_recalled_when_it_would_cost_less_here_but_not_before_the_hold_is_over(
@@ -204,7 +204,7 @@ def test_a_task_is_recalled_when_it_would_cost_less_here_but_not_before_the_hold
         away.measured("north.c", 0)
     assert away.tick(11_999) == []
     assert away.tick(12_000) == [BringHome("north-south:1000/north.a", "north.a")]
-    assert place(away) is Place.COMING
+    assert place(away) is TaskPlace.COMING
     assert away.counters.recalls == 1
 
 
@@ -240,8 +240,8 @@ def test_a_task_that_came_from_the_seller_is_returned_not_sold_to_it() -> None:
     made.owns("south.x", 10)
     given = answer(1, AcceptedTask("north.a", 10, 900))
     assert made.recorded(started(given), 0) == []
-    assert place(made) is Place.HERE
-    assert not any(isinstance(each, Offer) for each in made.tick(20_000))
+    assert place(made) is TaskPlace.HERE
+    assert not any(isinstance(each, TaskOffer) for each in made.tick(20_000))
 
 
 def test_the_phases_are_all_reached() -> None:

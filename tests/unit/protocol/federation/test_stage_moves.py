@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.protocol.federation.audit import Fault, Finding, commitment
 from anabranch.protocol.federation.contracts import LoadUnit
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
     AuditCommitted,
@@ -54,20 +54,20 @@ def test_names() -> None:
     assert node_of("south") == "south.0"
 
 
-@pytest.mark.parametrize("place", list(Place))
+@pytest.mark.parametrize("place", list(TaskPlace))
 @pytest.mark.parametrize("has_failed", [False, True])
 def test_a_stage_is_at_its_partner_only_while_that_one_is_to_run_it(
-    place: Place, has_failed: bool
+    place: TaskPlace, has_failed: bool
 ) -> None:
     wanted = wanted_node(place, "north.0", "south.0", has_failed=has_failed)
-    away = place is Place.LEAVING or (place is Place.AWAY and not has_failed)
+    away = place is TaskPlace.LEAVING or (place is TaskPlace.AWAY and not has_failed)
     assert wanted == ("south.0" if away else "north.0")
 
 
-@pytest.mark.parametrize("place", list(Place))
+@pytest.mark.parametrize("place", list(TaskPlace))
 @pytest.mark.parametrize("runs_on", ["north.0", "south.0", "east.0", ""])
-def test_the_ledger_gets_it_when_the_other_side_runs_it(place: Place, runs_on: str) -> None:
-    expected = (place, runs_on) in {(Place.LEAVING, "south.0"), (Place.COMING, "north.0")}
+def test_the_ledger_gets_it_when_the_other_side_runs_it(place: TaskPlace, runs_on: str) -> None:
+    expected = (place, runs_on) in {(TaskPlace.LEAVING, "south.0"), (TaskPlace.COMING, "north.0")}
     assert is_ready(place, runs_on, "north.0", "south.0") is expected
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.holdings import Holding, Place, Term
+from anabranch.protocol.federation.holdings import Holding, TaskPlace, Term
 from anabranch.protocol.federation.load_average import LoadAverage
 from anabranch.protocol.federation.standing import AgentRules, Partner, Standing
 from harness.markets import CONTRACT, RULES, booked, contract, stepped
 
 
-def standing(**places: Place) -> Standing:
+def standing(**places: TaskPlace) -> Standing:
     made = Standing("north", stepped(*range(1, 20)), RULES)
     for name, place in places.items():
         made.holdings.tasks[name] = Holding(name, LoadAverage.of(10), place)
@@ -17,7 +17,7 @@ def standing(**places: Place) -> Standing:
 
 
 def test_fy1_bids_count_what_is_sure_and_asks_all_that_there_may_be() -> None:
-    made = standing(**{place.value: place for place in Place})
+    made = standing(**{place.value: place for place in TaskPlace})
     assert made.sure() == 20, "what is here, and what is offered"
     assert made.most() == 60, "all but what is away"
     assert made.saves(made.holdings.tasks["here"]) == 2 * 10

@@ -16,8 +16,8 @@ from anabranch.protocol.federation.stream_contracts import (
     RATE_MAX,
     STAGES_MAX,
     TIERS_MAX,
-    Delivered,
     Payment,
+    PeriodDelivery,
     SuggestedContract,
     Tier,
     is_worth_taking,
@@ -27,7 +27,7 @@ from harness.contents import CHEAPER, SUGGESTED, TOLLS, content
 from harness.markets import CONTRACT, DAY_MS
 from harness.plans import ALL, PLAIN, PLANS, SLOW, plans
 
-MINUTE = Delivered(60_000, 1_000, 600, 600)
+MINUTE = PeriodDelivery(60_000, 1_000, 600, 600)
 PLAN = TOLLS.plans[0]
 
 
@@ -125,12 +125,12 @@ def test_fq1_fq2_the_tier_that_was_reached_gives_the_price_of_what_came(
 @given(st.integers(0, 600), st.integers(0, 600), st.sampled_from(Payment))
 def test_fq1_less_never_costs_more(one: int, other: int, payment: Payment) -> None:
     plan = replace(PLAN, payment=payment)
-    few, many = (plan.due_nano(Delivered(60_000, n, n, 600)) for n in sorted((one, other)))
+    few, many = (plan.due_nano(PeriodDelivery(60_000, n, n, 600)) for n in sorted((one, other)))
     assert few <= many
 
 
 def test_of_no_time_nothing_is_available() -> None:
-    assert Delivered(0, 0, 0, 0).availability_ppm == 0
+    assert PeriodDelivery(0, 0, 0, 0).availability_ppm == 0
 
 
 @pytest.mark.parametrize(("messages", "paid"), [(59_999, 59_999), (60_001, 60_000)])

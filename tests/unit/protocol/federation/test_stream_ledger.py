@@ -14,8 +14,8 @@ from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import Posting, Settled
 from anabranch.protocol.federation.plan_switching import Word
 from anabranch.protocol.federation.stream_contracts import (
-    Delivered,
     Payment,
+    PeriodDelivery,
     SuggestedContract,
     Tier,
 )
@@ -58,7 +58,7 @@ def test_what_both_measured_is_due_and_settled_once() -> None:
     assert made.postings == [Posting("billing", "north", FULL, "period 1")]
     assert made.balances() == {"billing": -FULL, "north": FULL}
     assert (made.settled, made.unsettled(), made.ripe(LATE)) == (1, 0, None)
-    assert made.last == Delivered(MINUTE, 1_000, 600, 600)
+    assert made.last == PeriodDelivery(MINUTE, 1_000, 600, 600)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_period_of_nothing_is_settled_without_a_posting() -> None:
     assert after(stream_metered(1, "billing", 0, 0), settled(1, 0), of=made) == ["", ""]
     assert (made.settled, made.postings) == (1, [])
     assert after(settled(5, 0), of=made) == [""], "nobody measured"
-    assert made.last == Delivered(MINUTE, 0, 0, 600)
+    assert made.last == PeriodDelivery(MINUTE, 0, 0, 600)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contract_log import ContractLog, StreamLog
 from anabranch.protocol.federation.statements import Signature
-from anabranch.protocol.federation.stream_contracts import Delivered, StreamContract, Tier
+from anabranch.protocol.federation.stream_contracts import PeriodDelivery, StreamContract, Tier
 from anabranch.protocol.federation.stream_ledger import StreamLedger
 from anabranch.protocol.federation.suggestions import replaced, takes_up
 from harness.contents import CHEAPER, SUGGESTED, TOLLS, content
@@ -37,7 +37,7 @@ class Logs:
         """Let billing pay north: a minute came in time."""
         self.say("north", TOLLS)
         self.say("billing", TOLLS)
-        self.ledger().last = Delivered(60_000, 1_000, 600, 600)
+        self.ledger().last = PeriodDelivery(60_000, 1_000, 600, 600)
         self.at_ms = NOW_MS
 
     def ledger(self) -> StreamLedger:
@@ -160,7 +160,7 @@ def test_tu3_a_contract_that_ends_soon_is_not_replaced(logs: Logs) -> None:
     short = content(valid_to_ms=NOW_MS + TOLLS.notice_ms)
     logs.say("north", short)
     logs.say("billing", short)
-    logs.ledger().last = Delivered(60_000, 1_000, 600, 600)
+    logs.ledger().last = PeriodDelivery(60_000, 1_000, 600, 600)
     logs.suggest(CHEAPER)
     assert logs.told() == []
 

@@ -8,14 +8,14 @@ import pytest
 
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.movements import Ended, EndReason
 from anabranch.protocol.federation.offers import (
     AcceptedTask,
-    Answer,
-    Offer,
+    OfferAnswer,
     OfferedTask,
     ReturnRequest,
+    TaskOffer,
 )
 from harness.markets import RULES, agent, answer, booked, contract, offer, place, started, stepped
 
@@ -27,10 +27,10 @@ def seller(*contracts: object, rules: object = RULES) -> Agent:
     return agent("south", COST, *(contracts or (booked(), EAST)), rules=rules)  # type: ignore[arg-type]
 
 
-def answers(made: Agent, now_ms: int) -> list[Answer]:
+def answers(made: Agent, now_ms: int) -> list[OfferAnswer]:
     found = made.tick(now_ms)
-    assert all(isinstance(each, Answer) for each in found)
-    return [each for each in found if isinstance(each, Answer)]
+    assert all(isinstance(each, OfferAnswer) for each in found)
+    return [each for each in found if isinstance(each, OfferAnswer)]
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def host() -> Agent:
     """South runs north.a since 0, at 900."""
     made = seller()
     assert made.recorded(started(answer(1, AcceptedTask("north.a", 10, 900))), 0) == []
-    assert place(made) is Place.HERE
+    assert place(made) is TaskPlace.HERE
     return made
 
 
 def test_offers_are_collected_for_a_while_and_the_best_paid_first_has_the_room() -> None:
     made = seller()
     cheap = offer(1, OfferedTask("north.a", 10, 900), OfferedTask("north.b", 20, 900))
-    dear = Offer("east-south", 1, "east", 1, 1_000, (OfferedTask("east.a", 10, 950),))
+    dear = TaskOffer("east-south", 1, "east", 1, 1_000, (OfferedTask("east.a", 10, 950),))
     assert made.offered(cheap, 1_000) == []
     assert made.offered(dear, 1_150) == []
     assert made.tick(1_199) == []
@@ -54,7 +54,7 @@ def test_offers_are_collected_for_a_while_and_the_best_paid_first_has_the_room()
         ("east-south", (AcceptedTask("east.a", 10, 875),)),
         ("north-south", (AcceptedTask("north.a", 10, 850),)),
     ]
-    assert {holding.place for holding in made.holdings.tasks.values()} == {Place.PROMISED}
+    assert {holding.place for holding in made.holdings.tasks.values()} == {TaskPlace.PROMISED}
     assert made.counters.taken == 2
 
 
@@ -62,9 +62,11 @@ def test_fa2_what_was_promised_counts_as_here() -> None:
     made = seller()
     for number in (1, 2, 3):
         made.offered(offer(number, OfferedTask(f"north.{'xabc'[number]}", 10, 940)), 0)
-    made.offered(Offer("east-south", 1, "east", 1, 1_000, (OfferedTask("east.a", 10, 939),)), 0)
+    made.offered(TaskOffer("east-south", 1, "east", 1, 1_000, (OfferedTask("east.a", 10, 939),)), 0)
     assert [len(each.tasks) for each in answers(made, 200)] == [1, 1, 1, 0]
-    made.offered(Offer("east-south", 1, "east", 2, 1_000, (OfferedTask("east.b", 10, 1_000),)), 300)
+    made.offered(
+        TaskOffer("east-south", 1, "east", 2, 1_000, (OfferedTask("east.b", 10, 1_000),)), 300
+    )
     assert answers(made, 500)[0].tasks == (), "also in the next batch"
     assert made.holdings.level() == 30
 
@@ -80,7 +82,7 @@ def test_an_offer_that_is_objected_to_is_turned_down_with_the_reason() -> None:
     made = seller(booked(state=ContractState.SUSPENDED))
     made.offered(offer(1), 0)
     assert answers(made, 200) == [
-        Answer("north-south", 1, "south", 1, (), "the contract is suspended")
+        OfferAnswer("north-south", 1, "south", 1, (), "the contract is suspended")
     ]
 
 
@@ -135,7 +137,7 @@ def test_what_does_not_pay_is_asked_back_when_the_hold_is_over_and_everybody_was
     request = ReturnRequest("north-south", "north-south:1/north.a", "south")
     assert host.tick(12_100) == [], "who could take it is asked now"
     assert host.tick(12_200) == [request]
-    assert place(host) is Place.RETURNING
+    assert place(host) is TaskPlace.RETURNING
     assert host.tick(14_199) == []
     assert host.tick(14_200) == [request]
     assert host.counters.returns == 1
@@ -145,10 +147,10 @@ def test_it_stays_when_it_pays_again(host: Agent) -> None:
     host.owns("south.x", 20)
     host.tick(12_100)
     host.tick(12_200)
-    assert place(host) is Place.RETURNING
+    assert place(host) is TaskPlace.RETURNING
     del host.holdings.tasks["south.x"]
     assert host.tick(12_300) == []
-    assert place(host) is Place.HERE
+    assert place(host) is TaskPlace.HERE
     host.owns("south.x", 20)
     assert host.tick(12_400) == [], "everybody is asked again first"
 

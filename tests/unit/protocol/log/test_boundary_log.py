@@ -20,7 +20,7 @@ from anabranch.protocol.log.records import (
     BranchEnded,
     GivenUp,
     LogSnapshot,
-    Origin,
+    Provenance,
     Recomputed,
     StableRange,
 )
@@ -530,12 +530,14 @@ def test_bl8_where_it_all_comes_from_comes_back() -> None:
         record(0, 1, 4, missing=("x",)),
         dataclasses.replace(started(), fingerprint="new"),
     )
-    origin = Origin(tip_by="plan of 0", made_by="plan of 0", gap=3, late_upto=3, has_results=True)
-    assert (log_state.origin("0"), log_state.origin("1")) == (origin, Origin())
+    origin = Provenance(
+        tip_by="plan of 0", made_by="plan of 0", gap=3, late_upto=3, has_results=True
+    )
+    assert (log_state.origin("0"), log_state.origin("1")) == (origin, Provenance())
     again = LogState.from_snapshot(log_state.snapshot(4))
     assert (again.origin("0"), again.fingerprint("0")) == (origin, "new")
     again.apply(4, record(3, 0, 5, prev=None, timeline="m"))
-    assert again.origin("0") == Origin(
+    assert again.origin("0") == Provenance(
         tip_by="new", made_by="new", made_after=4, late_upto=3, has_results=True
     )
 

@@ -17,8 +17,8 @@ from anabranch.protocol.log.records import (
     GivenUp,
     LogSnapshot,
     MadeOn,
-    Origin,
     Part,
+    Provenance,
     ReplicaSnapshot,
     TentativeRange,
     as_known_here,
@@ -41,14 +41,14 @@ def test_a_part_weighs_as_much_as_its_rows_or_more_where_they_are_wide() -> None
 
 FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7)
 NEXT = replace(FIRST, id=BatchId("l", 1), prev=BatchId("l", 0), closed=9)
-ONE = Origin(tip_by="f", made_by="f", has_results=True)
+ONE = Provenance(tip_by="f", made_by="f", has_results=True)
 PART = Part(3, 0, "t", 1, 0, 1, 1, 0)
 
 
 @pytest.mark.parametrize(
     ("before", "record", "closed", "plan", "after"),
     [
-        (Origin(), FIRST, 0, "f", ONE),
+        (Provenance(), FIRST, 0, "f", ONE),
         (ONE, NEXT, 7, "f", ONE),
         (ONE, NEXT, 7, "g", replace(ONE, tip_by="g", made_by="g", made_after=7)),
         (ONE, replace(NEXT, closed=7), 7, "g", replace(ONE, tip_by="g")),
@@ -60,13 +60,13 @@ PART = Part(3, 0, "t", 1, 0, 1, 1, 0)
             replace(ONE, tip_by="g", made_by="g", made_after=7),
         ),
         (
-            Origin(),
+            Provenance(),
             replace(FIRST, missing=("a",)),
             0,
             "f",
-            Origin(tip_by="f", made_by="f", gap=7, late_upto=7),
+            Provenance(tip_by="f", made_by="f", gap=7, late_upto=7),
         ),
-        (Origin(), replace(FIRST, missing=("a",), parts=(PART,)), 0, "f", replace(ONE, gap=7)),
+        (Provenance(), replace(FIRST, missing=("a",), parts=(PART,)), 0, "f", replace(ONE, gap=7)),
         (replace(ONE, gap=7), replace(NEXT, missing=("a",)), 7, "f", replace(ONE, gap=7)),
         (replace(ONE, gap=7), FIRST, 0, "f", ONE),
         (
@@ -99,13 +99,13 @@ PART = Part(3, 0, "t", 1, 0, 1, 1, 0)
     ],
 )
 def test_what_follows_from_a_record(
-    before: Origin, record: BoundaryRecord, closed: int, plan: str, after: Origin
+    before: Provenance, record: BoundaryRecord, closed: int, plan: str, after: Provenance
 ) -> None:
     assert origin_after(before, record, closed, plan) == after
 
 
 def test_who_made_a_bucket_follows_from_the_nodes_that_closed_something_new() -> None:
-    origin, closed = Origin(), 0
+    origin, closed = Provenance(), 0
     for node, upto in (("a", 5), ("a", 6), ("b", 6), ("b", 8), ("a", 9), ("", 10)):
         origin = origin_after(origin, replace(NEXT, closed=upto), closed, "f", node)
         closed = upto
@@ -115,7 +115,7 @@ def test_who_made_a_bucket_follows_from_the_nodes_that_closed_something_new() ->
 
 
 def test_of_what_was_made_too_many_nodes_ago_nobody_is_known() -> None:
-    origin = Origin()
+    origin = Provenance()
     for closed in range(NODE_CHANGES_MAX + 1):
         record = replace(NEXT, closed=closed + 1)
         origin = origin_after(origin, record, closed, "f", f"n{closed % 2}")

@@ -12,15 +12,15 @@ from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.stage import replica_phases
 from anabranch.protocol.stage.replica_phases import (
     TRANSITIONS,
-    Event,
     Phase,
+    PhaseChange,
     advertised,
     next_phase,
 )
 
 
-@pytest.mark.parametrize(("phase", "event"), list(product(Phase, Event)))
-def test_rf1_nothing_happens_but_what_the_table_has(phase: Phase, event: Event) -> None:
+@pytest.mark.parametrize(("phase", "event"), list(product(Phase, PhaseChange)))
+def test_rf1_nothing_happens_but_what_the_table_has(phase: Phase, event: PhaseChange) -> None:
     if event in TRANSITIONS[phase]:
         assert next_phase(phase, event) is TRANSITIONS[phase][event]
         return
@@ -35,12 +35,12 @@ def test_the_table_in_the_text_is_the_one_that_runs() -> None:
         (phase.name, event.name, follows.name)
         for phase in Phase
         for event in (
-            Event.CORRECTS,
-            Event.STANDS,
-            Event.YIELDS,
-            Event.FORKED,
-            Event.CAUGHT_UP,
-            Event.ABANDONED,
+            PhaseChange.CORRECTS,
+            PhaseChange.STANDS,
+            PhaseChange.YIELDS,
+            PhaseChange.FORKED,
+            PhaseChange.CAUGHT_UP,
+            PhaseChange.ABANDONED,
         )
         if (follows := TRANSITIONS[phase].get(event)) is not None
     ]

@@ -17,7 +17,7 @@ from anabranch.protocol.stage.transfer import (
     MOVE_STALLED_MS,
     STORE_AGAIN_MS,
     STORE_EVERY_MS,
-    Feed,
+    CheckpointFeed,
     MoveDeadline,
 )
 
@@ -38,15 +38,20 @@ def coming(bucket: int = 0, fetched_bytes: int = 0, process: str = "0") -> Heart
     )
 
 
-def fed(*beats: Heartbeat, is_passive: bool = False) -> Feed:
-    feed = Feed("s", "0", is_passive=is_passive)
+def fed(*beats: Heartbeat, is_passive: bool = False) -> CheckpointFeed:
+    feed = CheckpointFeed("s", "0", is_passive=is_passive)
     for beat in beats:
         feed.receive(beat, 0)
     return feed
 
 
 def interval_ms(
-    feed: Feed, now_ms: int = 0, stored: int = 5, read: int = 9, *, has_failed: bool = False
+    feed: CheckpointFeed,
+    now_ms: int = 0,
+    stored: int = 5,
+    read: int = 9,
+    *,
+    has_failed: bool = False,
 ) -> int:
     return feed.interval_ms(now_ms, stored, read, has_failed=has_failed)
 
