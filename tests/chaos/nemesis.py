@@ -84,6 +84,10 @@ class Nemesis(threading.Thread):
         self._stop_requested = threading.Event()
         self._pause = threading.Event()
         self._copies: dict[int, tuple[str, ChildProcess]] = {}
+        self._started: dict[str, tuple[list[str], dict[str, str]]] = {}
+        """Command and environment of each process of which a second copy is to come, from before
+        the first fault: a spare process that has become it shows its own.
+        """
         self._were_ready: set[int] = set()
         self._begun: dict[int, int] = {}
         self._begin = time.monotonic()
@@ -105,6 +109,10 @@ class Nemesis(threading.Thread):
         begins = deque(sorted(self._faults, key=lambda fault: (fault.at_ms, fault.number)))
         ends: list[tuple[float, int]] = []
         try:
+            for target in {fault.target for fault in self._faults if fault.kind is Kind.ZOMBIE}:
+                pid = self._await_row(target).pid
+                assert pid is not None
+                self._started[target] = _command_of(pid), dict(_environment_of(pid))
             while begins or ends:
                 is_end = bool(ends) and (not begins or ends[0][0] <= begins[0].at_ms / 1_000)
                 due_s = ends[0][0] if is_end else begins[0].at_ms / 1_000
@@ -342,12 +350,8 @@ class Nemesis(threading.Thread):
         """
         self._when_it_runs(fault.target, Drill.pause)  # from here on it does not end by itself
         row = self._await_row(fault.target)
-        assert row.pid is not None
-        command = [
-            word.decode()
-            for word in Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")[:-1]
-        ]
-        environment = dict(_environment_of(row.pid))
+        started, environment = self._started[fault.target]
+        command = list(started)
         folder = self._state_dir / "zombies" / str(fault.number)
         own, peers = self._state_dir / "processing", folder / "processing"
         peers.mkdir(parents=True)
@@ -427,6 +431,10 @@ def _await_end(copy: ChildProcess) -> None:
     wait_until(
         lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2, stretch=1
     )
+
+
+def _command_of(pid: int) -> list[str]:
+    return [word.decode() for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
 
 
 def _environment_of(pid: int) -> Iterator[tuple[str, str]]:
