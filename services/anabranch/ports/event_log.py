@@ -59,6 +59,8 @@ class LogReader(Protocol):
         Raises:
             DataMissing: an assigned offset is below the partition's start, or above its end (the
                 log was cut).
+            RecordDamaged: the next record of a partition does not match its checksum. Records of
+                other partitions may be read once they are assigned anew without it.
             Unavailable: the broker cannot be reached *permanently* (wrong address,
                 authentication); temporary failures give an empty answer.
         """

@@ -14,6 +14,7 @@
     |-- InputAwaited             input of a source cannot be asked for: it waits, and asks again
     |   `-- InputMissing         it is gone, by the broker's answer: a person may have to act
     |-- DataMissing              named blocks are gone or do not match their part: never "less data"
+    |   `-- RecordDamaged        a record does not match its checksum; later ones can be read
     |-- TooManyParts             a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError       the user's function raised, or returned what it must not
     |-- EngineEnded              a node's engine has ended, and all queries with it: the node ends
@@ -131,6 +132,18 @@ class DataMissing(AnabranchError):
     """Blocks that a part names are gone, or do not match its count, rows or digest (rule 7,
     rule 18).
     """
+
+
+class RecordDamaged(DataMissing):
+    """The bytes of a record in a log do not match its checksum. It is read as damaged for ever, so
+    a reader that can do without it continues after it.
+    """
+
+    def __init__(self, text: str, topic: str, partition: int, offset: int) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
 
 
 class TooManyParts(AnabranchError):

@@ -19,6 +19,7 @@ from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
+    RecordDamaged,
     RemoteProtocolError,
     Unavailable,
 )
@@ -229,6 +230,8 @@ class BoundaryReader:
                 deleted and no log snapshot replaces them; or the log was truncated, or trimmed
                 beyond this reader's position. The process must end; the next one begins at a log
                 snapshot.
+            RecordDamaged: a record of a log of this pipeline is damaged. Those of another owner's
+                log are left out.
         """
         read = 0
         for chunk in self._fetch(wait_ms):
@@ -276,7 +279,15 @@ class BoundaryReader:
     def _fetch(self, wait_ms: int) -> list[Chunk]:
         """Fetch records, and then the statements about signers by which they are judged."""
         judge = self._expected.judge
-        chunks = self._unjudged or self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        try:
+            chunks = self._unjudged or self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        except RecordDamaged as error:
+            if not self._expected.known_as:
+                raise
+            # What continues the damaged record does not count either (rule 4).
+            self._refuse(f"its record at offset {error.offset} is damaged")
+            self._reader.assign({self._at: max(self.offset_next, error.offset) + 1})
+            return []
         if judge is None or not chunks:
             return chunks
         self._unjudged = chunks

@@ -28,6 +28,7 @@ from anabranch.protocol.control.records import (
 from anabranch.protocol.errors import (
     DataMissing,
     OutcomeUnknown,
+    RecordDamaged,
     RemoteProtocolError,
     Unavailable,
 )
@@ -228,6 +229,13 @@ class ControlReader:
         """Return new records, waiting up to ``wait_ms`` for the first."""
         try:
             chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        except RecordDamaged as error:
+            # What still holds is written again. A damaged batch of records is passed by steps.
+            self.counts["lost"] += 1
+            at = TopicPartition(error.topic, error.partition)
+            self._next[at] = max(self._next[at], error.offset) + 1
+            self._reader.assign(self._next)
+            return []
         except DataMissing:
             # The lost records are obsolete: what still holds is written again.
             self.counts["lost"] += 1

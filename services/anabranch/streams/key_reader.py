@@ -19,7 +19,7 @@ from anabranch.codec import federation_records
 from anabranch.codec.signed_records import verifier
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog, LogAdmin, LogReader, TopicPartition
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import RecordDamaged, RemoteProtocolError
 from anabranch.protocol.federation.published_keys import PublishedKey, PublishedKeys
 from anabranch.protocol.federation.stream_signers import StreamSigners
 from anabranch.streams.log_end import read_to
@@ -44,8 +44,9 @@ def is_dated(admin: LogAdmin, topic: str) -> bool:
 
 
 class TopicLogs:
-    """Reader of several topics with one partition each. A topic that has lost its first records is
-    left out, for as long as this reader lives, and holds up none of the others.
+    """Reader of several topics with one partition each. A topic that has lost its first records, or
+    has a damaged one, is left out, for as long as this reader lives, and holds up none of the
+    others.
     """
 
     def __init__(self, log: EventLog, *, wants_all: bool = True) -> None:
@@ -58,7 +59,9 @@ class TopicLogs:
         """Topics of which no record was read yet."""
         self.topics: list[str] = []
         self.cut: dict[str, str] = {}
-        """Topics that are left out, and why: their first records are gone."""
+        """Topics that are left out, and why: their first records are gone, or one is damaged."""
+        self._next: dict[str, int] = {}
+        """Offset of the next record to read, by topic."""
 
     def add(self, topics: list[str]) -> None:
         """Read ``topics`` too, from their beginnings. Those without one are added to ``cut``."""
@@ -71,16 +74,21 @@ class TopicLogs:
                 new[topic] = start
         if not new:
             return
-        places = {self._at(topic): self.position(topic) for topic in self.topics}
-        self._reader.assign(places | {self._at(topic): start for topic, start in new.items()})
         self.topics += new
+        self._next |= new
         self._unread |= {*new}
+        self._assign()
 
     def fetch(self, wait_ms: int) -> list[Chunk]:
         """Return new records, waiting up to ``wait_ms`` for the first. Also waits if there are no
         topics yet, so that a caller's loop does not spin.
         """
-        chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        try:
+            chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        except RecordDamaged as error:
+            self._leave_out({error.topic: _damaged(error.offset)})
+            return []
+        self._next |= {chunk.at.topic: chunk.offset_next for chunk in chunks}
         # A compacted log keeps its start offset and loses the records at it.
         cut = {
             chunk.at.topic: _without(chunk.offsets[0])
@@ -90,10 +98,18 @@ class TopicLogs:
         self._unread -= {chunk.at.topic for chunk in chunks}
         if not cut:
             return chunks
+        self._leave_out(cut)
+        return [chunk for chunk in chunks if chunk.at.topic not in cut]
+
+    def _leave_out(self, cut: dict[str, str]) -> None:
+        """Read no more of the topics ``cut``, each with the reason."""
         self.cut |= cut
         self.topics = [topic for topic in self.topics if topic not in cut]
-        self._reader.assign({self._at(topic): self.position(topic) for topic in self.topics})
-        return [chunk for chunk in chunks if chunk.at.topic not in cut]
+        self._assign()
+
+    def _assign(self) -> None:
+        """Read the topics from where they are read to."""
+        self._reader.assign({self._at(topic): self._next[topic] for topic in self.topics})
 
     def position(self, topic: str) -> int:
         """Return the offset of the next record to read."""
@@ -129,6 +145,15 @@ def _without(records: int) -> str:
     )
 
 
+def _damaged(offset: int) -> str:
+    """Return why a log is left out whose record at ``offset`` is damaged."""
+    return (
+        f"its record at offset {offset} is damaged: its bytes do not match their checksum, and what"
+        " it says follows from all records. Restore the topic from a replica or a backup of the"
+        " broker's files, and restart what reads it"
+    )
+
+
 class KeyReader:
     """Reader of the key logs given to ``follow``. Not thread-safe."""
 
@@ -142,6 +167,8 @@ class KeyReader:
         """Number of records that changed nothing, by reason."""
         self.undated: set[str] = set()
         """Topics of key logs that are left out: the broker does not set their timestamps."""
+        self._forgotten: set[str] = set()
+        """Topics of key logs that are left out and of which nothing counts any more."""
         self._log, self._topics, self._logs = log, topics, TopicLogs(log)
 
     @property
@@ -185,7 +212,14 @@ class KeyReader:
         self._logs.close()
 
     def _poll(self, wait_ms: int) -> None:
-        for chunk in self._logs.fetch(wait_ms):
+        chunks = self._logs.fetch(wait_ms)
+        for topic in self._logs.cut.keys() - self._forgotten:
+            # What was read of it before the damage may be revoked by what cannot be read.
+            self._forgotten.add(topic)
+            _, participant = self._topics.owner_of(topic)
+            self.keys.forget(participant)
+            self.signers.forget(participant)
+        for chunk in chunks:
             _, participant = self._topics.owner_of(chunk.at.topic)
             for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
                 reason = self._take(participant, value, time_ms)

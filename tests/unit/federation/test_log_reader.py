@@ -271,6 +271,46 @@ def test_a_contract_that_has_lost_its_beginning_is_left_out_and_holds_up_no_othe
     assert heard == [TOLLS, TOLLS]
 
 
+def damage(world: FederationWorld, topic: str, offset: int = 1) -> None:
+    assert isinstance(world.log, LocalEventLog)
+    world.log.damage(TopicPartition(topic, 0), offset)
+
+
+def test_a_contract_with_a_damaged_record_is_left_out_and_holds_up_no_other(
+    world: FederationWorld,
+) -> None:
+    begun(world)
+    stream_contract(world)
+    topic = world.topics.contract("north-south")
+    damage(world, topic)
+    reader = FederationReader(world.log, world.topics, "auditor")
+    for _ in range(2):
+        reader.read_to_end()
+        assert list(reader.every) == ["north-billing"]
+        assert list(reader.left_out) == [topic]
+        assert "record at offset 1 is damaged" in str(reader.waits_for)
+        world.say("south", CONTRACT)
+    assert reader.poll(0) == 0
+
+
+def test_nothing_counts_of_a_participant_with_a_damaged_record_in_its_log_of_keys(
+    world: FederationWorld,
+) -> None:
+    """It may have revoked the keys before it."""
+    begun(world)
+    stream_contract(world)
+    world.publish(SigningKey.generate("south", "2"))
+    topic = world.topics.keys("south")
+    damage(world, topic)
+    reader = read(world)
+    assert list(reader.left_out) == [topic]
+    booked, other = reader.contracts["north-south"].booked, reader.streams["north-billing"].booked
+    assert booked is not None
+    assert booked.signed_by == ("north",)
+    assert other is not None
+    assert other.state is ContractState.ACTIVE
+
+
 def test_nothing_counts_of_a_participant_whose_log_of_keys_has_lost_its_beginning(
     world: FederationWorld,
 ) -> None:

@@ -296,6 +296,19 @@ def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:
     assert reader.counts["lost"] == 1
 
 
+def test_damaged_records_are_passed(log: LocalEventLog) -> None:
+    """Those of one topic hold up none of the others."""
+    reader = ControlReader(log, SPEAKERS)
+    write(log, BEAT)
+    assert reader.poll() == [BEAT]
+    for offset in (1, 2):
+        log.damage(TopicPartition(TOPIC, 0), offset)
+        write(log, BEAT)
+    write(log, BEAT)
+    assert [reader.poll() for _ in range(3)] == [[], [], [BEAT]]
+    assert reader.counts["lost"] == 2
+
+
 class Neighbours:
     """Replica 0 of tolls, which reads the stage means; its peer is replica 1."""
 

@@ -15,12 +15,13 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Binding, Federation, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, RecordDamaged, Unavailable
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry
+from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.stream_logs import open_elsewhere, open_published, open_stream
 from harness import outputs, sources
@@ -74,6 +75,21 @@ def test_a_trimmed_stream_of_others_without_a_usable_snapshot_is_missing() -> No
     assert elsewhere.refused == "its first records are deleted, and no log snapshot can be used"
     assert elsewhere.log_state.upto == 0
     elsewhere.close()
+
+
+def test_a_damaged_record_of_others_is_left_out_and_one_of_our_own_ends_the_reader() -> None:
+    log, at = closed_by(None), TopicPartition("theirs.means.boundaries", 0)
+    append(log, BoundaryRecord("0", 0, BatchId("l", 2), BatchId("l", 1), 4))
+    log.damage(at, 2)
+    append(log, BoundaryRecord("0", 0, BatchId("l", 3), BatchId("l", 2), 5))
+    reader = open_stream(log, readers_of([]), "speeds")
+    reader.read_to_end()
+    assert (reader.log_state.upto, reader.offset_next) == (3, 4)
+    assert reader.counts["off_chain"] == 1
+    assert reader.refused == "its record at offset 2 is damaged"
+    reader.close()
+    with pytest.raises(RecordDamaged):
+        BoundaryReader(log, at.topic, ["0"]).read_to_end()
 
 
 def stage_of_two(**more: object) -> Pipeline:

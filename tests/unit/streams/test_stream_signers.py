@@ -204,6 +204,21 @@ def test_a_partner_that_cuts_its_keys_stops_no_reader(world: SignedStream) -> No
         assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 3)
 
 
+def test_what_an_owner_named_counts_no_more_where_its_log_of_keys_is_damaged(
+    world: SignedStream,
+) -> None:
+    assert isinstance(world.log, LocalEventLog)
+    world.name_signer("south")
+    with closing(PublishedSigners(world.log, world.topics, OWNED)) as signers:
+        now_ms = world.clock.now_ms()
+        assert signers.may_sign("south", now_ms)
+        at = TopicPartition(world.topics.keys("north"), 0)
+        world.log.damage(at, world.log.partition(at).end)
+        world.name_signer("south", is_withdrawn=True)
+        signers.refresh()
+        assert not signers.may_sign("south", now_ms)
+
+
 def test_a_runner_sees_whether_it_may_sign(world: SignedStream) -> None:
     with closing(PublishedSigners(world.log, world.topics, OWNED)) as signers:
         now = world.clock.now_ms

@@ -184,6 +184,11 @@ def translated(error: KafkaError, request: Request, what: str) -> AnabranchError
     return OutcomeUnknown(text)
 
 
+def says_damaged(error: KafkaError) -> bool:
+    """Return whether bytes in the log do not match their checksum."""
+    return error.code() in _BROKEN_DATA
+
+
 def is_login_rejected(error: KafkaError) -> bool:
     """Return whether the broker rejected this client's login or certificate, or the client rejected
     the broker's.

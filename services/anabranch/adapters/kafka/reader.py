@@ -22,13 +22,14 @@ from anabranch.adapters.kafka.errors import (
     Request,
     ends_reading,
     is_unresolved,
+    says_damaged,
     says_missing,
     translated,
 )
 from anabranch.adapters.kafka.header_names import first_name, readable_headers
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
-from anabranch.protocol.errors import AnabranchError, LocalProtocolError
+from anabranch.protocol.errors import AnabranchError, LocalProtocolError, RecordDamaged
 
 _RECORDS_PER_CALL: Final = 2_048
 """Records taken from librdkafka at a time. Their wrappers stay in the processor's cache until they
@@ -141,8 +142,8 @@ class KafkaLogReader:
         ``wait_ms`` for the first record only.
 
         Raises:
-            DataMissing: an assigned offset does not exist, or a record does not match its checksum.
-                Assign anew to continue.
+            DataMissing: an assigned offset does not exist.
+            RecordDamaged: a record does not match its checksum. Assign anew to continue.
             Unavailable: the broker rejects the request, or a topic does not exist.
         """
         consumer = self._open()
@@ -449,11 +450,7 @@ class KafkaLogReader:
             elif ends_reading(error):
                 self._ended.add(at)
                 if self._failure is None:
-                    self._failure = translated(
-                        error,
-                        Request.FETCHING,
-                        f"read {at.topic}[{at.partition}] at {message.offset()}",
-                    )
+                    self._failure = _failure_at(at, message.offset() or 0, error)
         return good
 
     def _is_of_earlier_assignment(self, at: TopicPartition, message: Message) -> bool:
@@ -476,6 +473,14 @@ class KafkaLogReader:
         never_found = is_unresolved(error) and not self._reached
         if self._failure is None and (never_found or ends_reading(error)):
             self._failure = translated(error, Request.FETCHING, "reach the broker")
+
+
+def _failure_at(at: TopicPartition, offset: int, error: KafkaError) -> AnabranchError:
+    """Return the anabranch error for ``error``, which ends reading of ``at`` at ``offset``."""
+    failure = translated(error, Request.FETCHING, f"read {at.topic}[{at.partition}] at {offset}")
+    if says_damaged(error):
+        return RecordDamaged(str(failure), at.topic, at.partition, offset)
+    return failure
 
 
 def _offsets(messages: list[Message]) -> Iterable[int]:

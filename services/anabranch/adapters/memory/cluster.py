@@ -66,6 +66,13 @@ class LocalCluster:
         with self.changed:
             self.partition(at).cut(offset)
 
+    def damage(self, at: TopicPartition, offset: int) -> None:
+        """Change bytes of the record at ``offset``, as a disk does that fails: it no longer matches
+        its checksum.
+        """
+        with self.changed:
+            self.partition(at).damaged.add(offset)
+
     def partition(self, at: TopicPartition) -> Partition:
         """Return a partition. The caller holds ``changed``.
 

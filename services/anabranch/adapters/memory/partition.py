@@ -45,10 +45,12 @@ class Record:
 class Partition:
     """Records from offset ``start`` to ``end``. The cluster's lock guards it."""
 
-    __slots__ = ("_open", "_records", "start")
+    __slots__ = ("_open", "_records", "damaged", "start")
 
     def __init__(self) -> None:
         self.start = 0
+        self.damaged: set[int] = set()
+        """Offsets of records whose bytes do not match their checksum."""
         self._records: list[Record] = []
         self._open: list[tuple[int, Transaction]] = []
         """Transactions that have or had records here, with the offset of their first record."""

@@ -12,6 +12,7 @@ from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import (
     DataMissing,
     LocalProtocolError,
+    RecordDamaged,
     Unavailable,
 )
 
@@ -43,6 +44,7 @@ class LocalLogReader:
 
         Raises:
             DataMissing: an assigned offset is below the partition's start, or above its end.
+            RecordDamaged: the next record of a partition is damaged.
             Unavailable: an assigned partition does not exist.
         """
         self._check()
@@ -158,9 +160,12 @@ class LocalLogReader:
                 f" {offset}"
             )
             raise DataMissing(message)
+        if offset in partition.damaged:
+            message = f"{at.topic}[{at.partition}] at {offset}: a record is damaged"
+            raise RecordDamaged(message, at.topic, at.partition, offset)
         chunk = Chunk(at, [], [], [], [], [])
         end = partition.readable_end(committed=self._committed)
-        while offset < end and len(chunk.offsets) < records_max:
+        while offset < end and offset not in partition.damaged and len(chunk.offsets) < records_max:
             record = partition.at(offset)
             aborted = record.transaction is not None and record.transaction.fate is Fate.ABORTED
             if not record.control and not (aborted and self._committed):

@@ -73,6 +73,12 @@ class PublishedKeys:
         terms[word.key_id] = replace(new, until_ms=appended_ms) if word.is_revoked else new
         return ""
 
+    def forget(self, participant: str) -> None:
+        """Forget all statements of a participant: some of them can no longer be read, and one of
+        these may have revoked a key.
+        """
+        self._terms.pop(participant, None)
+
     def find(self, participant: str, key_id: str, at_ms: int) -> bytes | None:
         """Return the key under this id that counted at this time (FG1)."""
         term = self._terms.get(participant, {}).get(key_id)

@@ -111,6 +111,16 @@ class StreamSigners:
             named.setdefault(word.signer, []).append(_Term(appended_ms))
         return ""
 
+    def forget(self, owner: str) -> None:
+        """Forget all statements of an owner: some of them can no longer be read, and one of these
+        may have withdrawn a signer.
+        """
+        self._terms = {
+            stream: named for stream, named in self._terms.items() if stream.owner != owner
+        }
+        self._newest_ms = {key: ms for key, ms in self._newest_ms.items() if key[0].owner != owner}
+        self._count.pop(owner, None)
+
     def may_sign(self, stream: OwnedStream, participant: str, at_ms: int) -> bool:
         """Return whether records of this participant count at this time, if its key does (FJ1,
         FJ2).

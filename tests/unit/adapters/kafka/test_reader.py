@@ -18,7 +18,7 @@ from anabranch.adapters.kafka.header_names import UNKNOWN_NAME
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import AnabranchError, DataMissing
+from anabranch.protocol.errors import AnabranchError, DataMissing, RecordDamaged
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("u", 0)
@@ -185,8 +185,10 @@ class TestErrors:
         consumer.positions[A] = 4
         with pytest.raises(DataMissing, match=r"t\[0\] at 1"):
             reader.position(A)
-        with pytest.raises(DataMissing):
+        with pytest.raises(RecordDamaged) as damaged:
             reader.fetch(10, 0)
+        found = damaged.value
+        assert (found.topic, found.partition, found.offset) == ("t", 0, 1)
 
     def test_not_in_a_later_run_of_the_same_fetch_either(
         self, consumer: Consumer, reader: KafkaLogReader, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,15 @@ def test_fg1_a_key_counts_from_its_publication_until_its_revocation() -> None:
     assert keys.find("south", "1", 15) is None
 
 
+def test_what_a_participant_said_can_be_forgotten() -> None:
+    keys = PublishedKeys()
+    keys.add("north", published(), 10)
+    keys.forget("south")
+    assert keys.find("north", "1", 10) == A
+    keys.forget("north")
+    assert (keys.find("north", "1", 10), keys.participants()) == (None, [])
+
+
 def test_fg1_a_key_may_follow_another_before_that_is_revoked() -> None:
     keys = PublishedKeys()
     keys.add("north", published("1", A), 0)

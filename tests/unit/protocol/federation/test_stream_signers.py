@@ -49,6 +49,16 @@ def why_not(of: StreamSigners, by: str, at_ms: int, *, is_snapshot: bool = False
     return of.why_not(SPEEDS, signature(by, RECORD), RECORD, at_ms, is_snapshot=is_snapshot)
 
 
+def test_what_an_owner_said_can_be_forgotten() -> None:
+    signers = StreamSigners(verify)
+    add(signers, word())
+    signers.forget("south")
+    assert signers.named(SPEEDS, 30) == ["south"]
+    signers.forget("north")
+    assert signers.named(SPEEDS, 30) == []
+    assert add(signers, word()) == "", "it is not known already"
+
+
 def test_fj1_the_owners_records_count_while_its_key_does() -> None:
     signers = StreamSigners(verify)
     assert [why_not(signers, "north", at) for at in (10, 999)] == ["", ""]
