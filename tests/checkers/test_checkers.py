@@ -18,6 +18,7 @@ from anabranch.protocol.log.records import (
 )
 from checkers import availability, conservation, corrected, pushed_back, streams, trimming, upsert
 from checkers.corrected import Delivered
+from checkers.trimming import SyncedClaim
 
 ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
 
@@ -321,8 +322,8 @@ def test_who_says_stable_and_is_behind_is_found() -> None:
     )
 
 
-def said(at_ms: int, reader: str, bucket: int, epoch: int = 1) -> trimming.SyncedClaim:
-    return trimming.SyncedClaim(at_ms, reader, epoch, bucket)
+def said(at_ms: int, reader: str, bucket: int, epoch: int = 1, life: int = 0) -> SyncedClaim:
+    return SyncedClaim(at_ms, reader, epoch, bucket, life)
 
 
 def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
@@ -365,8 +366,17 @@ def test_nothing_trimmed_though_all_hold_it_is_found() -> None:
     # TM5: a process of a higher epoch holds less than the one that it has replaced
     replaced = [said(1, "a", 0, epoch=3), said(10, "a", 5)]
     assert trimming.check_goes_on(replaced, [], {"s": ["a"]}, 25) == []
-    anew = [said(1, "a", 0, epoch=3), said(10, "a", 5)._replace(life="another")]
+    anew = [said(1, "a", 0, epoch=3), said(10, "a", 5, life=1)]
     assert len(trimming.check_goes_on(anew, [], {"s": ["a"]}, 25)) == 1
+
+
+def test_what_a_process_of_a_former_life_holds_is_not_held() -> None:
+    """Epochs begin again, and the process of the former life may go on for a while."""
+    claims = [said(1, "a", 9, epoch=7), said(10, "a", 2, life=1), said(20, "a", 9, epoch=8)]
+    found = trimming.check(claims, [(30, "s", 3)], {"s": ["a"]}, 60, 0)
+    assert found == ["s: trimmed up to 3 at 30 ms, but a, which lives, holds only 2"]
+    assert trimming.check(claims, [(30, "s", 2)], {"s": ["a"]}, 60, 0) == []
+    assert trimming.check_goes_on(claims, [(30, "s", 2)], {"s": ["a"]}, 25) == []
 
 
 def test_replicas_that_correct_together_are_found() -> None:

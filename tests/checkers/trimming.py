@@ -14,8 +14,8 @@ class SyncedClaim(NamedTuple):
     epoch: int
     bucket: int
     """It holds its input for good up to this one."""
-    life: str = ""
-    """Life of its log, in which epochs count anew."""
+    life: int = 0
+    """Number of the life of its log, in which epochs count anew."""
 
 
 class Presence(NamedTuple):
@@ -82,9 +82,14 @@ def _held(heard: Sequence[SyncedClaim], known_ms: int | None) -> int:
     """Return the highest bucket that a reader may have been known to hold, whose newest epoch in
     ``known_ms`` is known.
     """
-    known = (claim.epoch for claim in heard if known_ms is not None and claim.at_ms <= known_ms)
-    least = max(known, default=-1)
-    return max((claim.bucket for claim in heard if claim.epoch >= least), default=0)
+    known = (_process(claim) for claim in heard if known_ms is not None and claim.at_ms <= known_ms)
+    least = max(known, default=(-1, -1))
+    return max((claim.bucket for claim in heard if _process(claim) >= least), default=0)
+
+
+def _process(claim: SyncedClaim) -> tuple[int, int]:
+    """Return the life and epoch of the process that made ``claim``."""
+    return claim.life, claim.epoch
 
 
 def check_goes_on(
@@ -98,13 +103,13 @@ def check_goes_on(
     has spoken (TM5).
     """
     claimed: dict[str, int] = {}
-    newest: dict[str, tuple[str, int]] = {}
-    for at_ms, reader, epoch, bucket, life in claims:
-        of_life, highest = newest.get(reader, (life, epoch))
-        if life == of_life and epoch < highest:
+    newest: dict[str, tuple[int, int]] = {}
+    for claim in claims:
+        reader, bucket = claim.reader, claim.bucket
+        if _process(claim) < newest.get(reader, (0, 0)):
             continue
-        newest[reader] = life, epoch
-        claimed[reader] = bucket if at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
+        newest[reader] = _process(claim)
+        claimed[reader] = bucket if claim.at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
     trimmed: dict[str, int] = {}
     for _, stream, bucket in points:
         trimmed[stream] = max(bucket, trimmed.get(stream, 0))

@@ -162,14 +162,23 @@ def control_entries(run: Run, pipeline: Pipeline) -> list[tuple[int, ControlReco
 def check_trimmed(run: Run) -> list[str]:
     """Compare what readers claimed to hold with what was trimmed."""
     found = control_entries(run, run.pipeline)
+    lives = {"", *run.log.topic_ids.values()}
     claims = [
         trimming.SyncedClaim(
-            at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket, e.life
+            at_ms,
+            f"{e.service} {e.name}.{e.replica}",
+            e.epoch,
+            e.checkpoint_bucket,
+            int(e.life in lives),
         )
         for at_ms, e in found
         if isinstance(e, Heartbeat)
     ]
-    points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
+    points = [
+        (at_ms, e.stream, e.bucket)
+        for at_ms, e in found
+        if isinstance(e, TrimPoint) and e.life in lives
+    ]
     readers = _readers(run.options)
     counts = split_checks.counting(run)
     is_struck = any(

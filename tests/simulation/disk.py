@@ -157,7 +157,7 @@ class Machine:
         """Find only what ``life`` has left here, until another one is entered."""
         if life == self.life:
             return
-        if self.life or self.directories or self.timelines:
+        if self._is_entered:
             left = self.other_lives[self.life] = Machine()
             left._take(self)
         self._take(self.other_lives.pop(life, Machine()))
@@ -175,9 +175,13 @@ class Machine:
                 self._take(Machine())
 
     def lives(self) -> frozenset[str]:
-        """Return the lives that have left anything here."""
-        own = {self.life} if self.directories or self.timelines else set[str]()
+        """Return the lives that have left anything here, be it an empty folder."""
+        own = {self.life} if self._is_entered else set[str]()
         return frozenset(own | {*self.other_lives})
+
+    @property
+    def _is_entered(self) -> bool:
+        return bool(self.life or self.directories or self.timelines)
 
     def _take(self, other: Machine) -> None:
         self.directories, self.timelines = other.directories, other.timelines
