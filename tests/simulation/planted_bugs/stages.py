@@ -738,7 +738,7 @@ STAGES: Final = (
     Mutant(
         "state_lacks_what_its_last_batch_lacked",
         "protocol.log.writer:_LackedShare.claimed",
-        "claimed = max(lacked for _, lacked in self._lacked)",
+        "claimed = self._lacked[0][1]",
         "claimed = shed",
         "RX6",
         scenario="overloaded chain",

@@ -250,7 +250,10 @@ class _LackedShare:
         self._horizon = horizon_buckets if is_stateful or horizon_buckets is not None else 0
         """Number of buckets before its own that a result is made from; None: all."""
         self._lacked: list[tuple[int, int]] = []
-        """Last bucket and share of each batch whose input lacked rows, within the horizon."""
+        """Last bucket and share of batches whose input lacked rows, within the horizon. Shares
+        decrease: a batch before one that lacked as much says nothing more, and an overload may last
+        for days.
+        """
 
     def gave(self, closed: int, parts: Iterable[Part]) -> None:
         """Record that a query which has closed the buckets up to ``closed`` gave ``parts``."""
@@ -261,9 +264,10 @@ class _LackedShare:
         """Return what the record of the batch that closes up to ``closed`` claims to lack, in per
         mille. ``shed``: per mille that the input of its own buckets lacks.
         """
+        self._lacked = [each for each in self._lacked if each[1] > shed]
         self._lacked.append((closed, shed))
-        claimed = max(lacked for _, lacked in self._lacked)
-        if self._horizon is None:  # one entry says it all: an overload may last for days
+        claimed = self._lacked[0][1]
+        if self._horizon is None:
             self._lacked = [(closed, claimed)]
         else:
             since = closed + 1 - self._horizon

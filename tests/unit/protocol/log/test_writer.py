@@ -4,6 +4,7 @@ query; of a record with too many parts, as several.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -456,6 +457,17 @@ class TestRecordChain:
             for i, shed in enumerate([700, 0])
         ]
         assert found == [700, 700]
+
+    def test_rx6_a_long_overload_takes_no_more_room_and_claims_the_most_within_the_horizon(
+        self,
+    ) -> None:
+        horizon, rng = 50, random.Random(36)
+        of = branch_chain(is_stateful=True, horizon_buckets=horizon)
+        shares = [500] * 200 + [rng.choice((0, 300, 300, 600, 900)) for _ in range(200)]
+        for i, shed in enumerate(shares):
+            made = append(of, 5 + i, kind=TENTATIVE, closed=6 + i, shed=shed)
+            assert made.shed == max(shares[max(0, i - horizon) : i + 1])
+            assert len(of._shed._lacked) <= len({*shares[: i + 1]})
 
     def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
