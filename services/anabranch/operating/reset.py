@@ -32,8 +32,10 @@ _STATE: Final = (
     state_format.FILE_NAME,
 )
 """Names of the pipeline's files and folders in the state directory."""
-_SERVERS: Final = ("kafka", "redis")
-"""Folders of the embedded servers. Deleting the broker's deletes the user's topics on it, too."""
+_WITH_SERVERS: Final = ("kafka", "redis", "auditor")
+"""Folders of the embedded servers, and of the auditor's numbers: contracts ask for these as long as
+their topics are there. Deleting the broker's deletes the user's topics on it, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def plan(
         finally:
             admin.close()
         topics = [name for name in wanted if name in existing]
-    names = _STATE if log is not None else (*_STATE, *_SERVERS)
+    names = _STATE if log is not None else (*_STATE, *_WITH_SERVERS)
     return ResetPlan(
         tuple(topics),
         tuple(state_dir / name for name in names if (state_dir / name).exists()),

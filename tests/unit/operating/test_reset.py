@@ -20,7 +20,7 @@ PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline
 
 
 def state_in(folder: Path) -> Path:
-    for name in ("processing/tolls", "kafka/data", "redis", "logs", "mine"):
+    for name in ("processing/tolls", "kafka/data", "redis", "logs", "auditor", "mine"):
         (folder / name).mkdir(parents=True)
     for name in ("supervisor.json", "format.json"):
         (folder / name).touch()
@@ -63,7 +63,8 @@ def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> No
         "others",
     }
     assert index.keys("anabranch:") == ["anabranch:other:x"]
-    assert names(state) == ["kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
+    kept = ["auditor", "kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
+    assert names(state) == kept, "contracts are kept, and so are the numbers that they ask for"
     assert reset.plan(PIPELINE, state, log).in_words() == []
 
 
