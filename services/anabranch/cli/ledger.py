@@ -69,6 +69,10 @@ def ledger(
             if each["unsettled_nano"]:
                 due = amount_in_words(each["unsettled_nano"])
                 typer.echo(f"{each['contract']}: {due} is due and not settled yet")
+            if each["postings_before"]:
+                typer.echo(
+                    f"{each['contract']}: {each['postings_before']:,} older amounts are not listed"
+                )
             if each["disputes"]:
                 typer.echo(f"{each['contract']}: {each['disputes']} measurements in dispute")
         for topic, why in found["left_out"].items():

@@ -226,7 +226,8 @@ def _movement(of: LoadLog, movement: Movement) -> dict[str, Any]:
 def ledgers_of(reader: FederationReader) -> dict[str, Any]:
     """Return the balances in nano-units, by contract and in all, and the amounts not settled yet.
 
-    ``disputes`` counts the times for which the two sides measured different loads.
+    ``disputes`` counts the times for which the two sides measured different loads, and
+    ``postings_before`` the amounts older than those of ``postings``.
     """
     rows, balances = [], Counter[str]()
     for each in reader.every.values():
@@ -241,6 +242,7 @@ def ledgers_of(reader: FederationReader) -> dict[str, Any]:
                 "unsettled_nano": ledger.unsettled(),
                 "settled_period": None if ledger.settled < 0 else ledger.settled,
                 "disputes": len(ledger.disputes),
+                "postings_before": ledger.postings_before,
                 "postings": [
                     {
                         "payer": posting.payer,

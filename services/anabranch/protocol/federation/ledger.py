@@ -27,7 +27,8 @@ Invariants:
     FL2  a period is settled once, with the sum of price x units x time over its slots.
     FL3  a slot of a movement is measured once by each side, after it is over and before its period
         is settled, and only if the movement ran in it.
-    FL4  what was posted stays: an entry adds postings and changes none.
+    FL4  what was posted stays: an entry adds postings and changes none. Of all but the newest
+        POSTINGS_MAX the sums alone are kept.
     FL5  an entry that does not count changes nothing.
 """
 
@@ -67,6 +68,11 @@ from anabranch.protocol.federation.statements import Verify
 DISPUTES_MAX: Final = 5
 """After so many slots in dispute a stage comes home and its contract is suspended. One may come of
 a process that began in the middle of a slot.
+"""
+
+POSTINGS_MAX: Final = 10_000
+"""Maximum number of postings that a ledger lists, a week of periods of a minute. A stream that is
+paid by time is settled for as long as its contract is in force, whether anything comes or not.
 """
 
 FINDINGS_MAX: Final = 1_000
@@ -159,6 +165,10 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         ``auditor``, may settle.
         """
         self.postings: list[Posting] = []
+        """Newest postings, oldest first."""
+        self.postings_before = 0
+        """Number of postings that are no longer listed."""
+        self._balances = {payer: 0, payee: 0}
         self.breaches: list[str] = []
         """Movements for whose end the payee owed a violation: it was silent, or wrong."""
         self.disputes: list[Any] = []
@@ -224,11 +234,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     def balances(self) -> dict[str, int]:
         """Return what each participant has received; negative if it has paid (FL1, FF1)."""
-        found = {self._payer: 0, self._payee: 0}
-        for posting in self.postings:
-            found[posting.payer] -= posting.amount_nano
-            found[posting.payee] += posting.amount_nano
-        return found
+        return dict(self._balances)
 
     def _settle(self, entry: Settled, appended_ms: int) -> str:
         """Settle the period that ``entry`` names, if time and sum are right (FL2, FF2). Return why
@@ -253,8 +259,14 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     def _post(self, payer: str, amount_nano: int, reason: str) -> None:
         payee = self._payee if payer == self._payer else self._payer
-        if amount_nano:
-            self.postings.append(Posting(payer, payee, amount_nano, reason))
+        if not amount_nano:
+            return
+        self._balances[payer] -= amount_nano
+        self._balances[payee] += amount_nano
+        self.postings.append(Posting(payer, payee, amount_nano, reason))
+        if len(self.postings) > POSTINGS_MAX:
+            del self.postings[0]
+            self.postings_before += 1
 
 
 class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):

@@ -61,6 +61,19 @@ def test_what_both_measured_is_due_and_settled_once() -> None:
     assert made.last == PeriodDelivery(MINUTE, 1_000, 600, 600)
 
 
+def test_a_stream_that_is_paid_by_time_keeps_the_sums_of_its_oldest_periods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("anabranch.protocol.federation.ledger.POSTINGS_MAX", 3)
+    made = ledger()
+    due = [made.add(stream_metered(n), n * MINUTE + LATE) or made.due(n) for n in range(1, 6)]
+    for period, amount in enumerate(due, 1):
+        assert made.add(settled(period, int(amount)), 2 * LATE) == ""
+    assert [each.reason for each in made.postings] == ["period 3", "period 4", "period 5"]
+    assert made.postings_before == 2
+    assert made.balances() == {"billing": -sum(map(int, due)), "north": sum(map(int, due))}
+
+
 @pytest.mark.parametrize(
     ("sender", "receiver", "due", "disputes"),
     [
