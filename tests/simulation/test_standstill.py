@@ -1,5 +1,6 @@
 """A pipeline that stands still: what its processes hold in memory, and what the index holds, does
-not grow with time. What grows by one item per bucket or heartbeat would be told within a minute.
+not grow with time. What grows by one item per bucket, heartbeat or report would be told within a
+minute.
 """
 
 from __future__ import annotations
@@ -11,21 +12,31 @@ from functools import cache
 from typing import Final
 
 import pytest
+from typing_extensions import override
 
+from anabranch.agent.service import AgentService
 from anabranch.protocol.control import consistency
+from anabranch.protocol.federation import workload
+from anabranch.protocol.federation.movements import MovementState
 from anabranch.protocol.stage import availability
-from simulation import drawing, index_entries, probes, sizes
+from simulation import drawing, faults, index_entries, market, probes, scenarios, sizes
 from simulation.faults import Fault
 from simulation.hurrying import hurried
 from simulation.options import Options, StageOptions
+from simulation.participants import FederatedWorld, contract_logs, hurried_agents
 from simulation.planting import Mutant, planted
-from simulation.world import World, keys
+from simulation.world import Run, World, keys
 
 _SETTLED_MS: Final = 15_000
-_UNTIL_MS: Final = 51_000
+_UNTIL_MS: Final = 63_000
+"""What grows by one item a second, as reports of nodes come, grows by more than ``sizes`` lets
+differ in the last third.
+"""
 _SAMPLE_MS: Final = 600
 _CHAIN_MAX: Final = 40
 _BUCKET_MS: Final = 200
+_SPLIT_BUCKETS: Final = 44
+"""Number of buckets with input where a shard is split, or sold, meanwhile."""
 _FAULTS_FROM_MS: Final = 1_000
 _FAULT_EVERY_MS: Final = 250
 _FAULT_MS_MAX: Final = 900
@@ -109,6 +120,25 @@ class _Standing(World):
         return samples
 
 
+class _StandingMarket(_Standing, FederatedWorld):
+    """The same of two participants, after a stage was sold and came home, and of their auditor."""
+
+    @override
+    def remains(self, *, is_complete: bool) -> Run:
+        """See ``World``. Checks that a movement is over, and nothing is on its way."""
+        buyer = self.runs[f"agent/{market.BUYER}"].service
+        assert isinstance(buyer, AgentService)
+        movements = [
+            movement.state
+            for each in contract_logs(buyer)
+            if each.ledger is not None
+            for movement in each.ledger.movements
+        ]
+        assert MovementState.OVER in movements
+        assert all(map(self._is_calm, self.options.traders))
+        return super().remains(is_complete=is_complete)
+
+
 def _options() -> Options:
     stages = (
         StageOptions("s0", ("a", "b"), "sum", 2, is_batch_safe=True, policy="process"),
@@ -139,6 +169,44 @@ def _stand(silent: str) -> list[str]:
     """Return what grows. ``silent``: source that falls silent for good; empty: none does."""
     faults = [Fault(1_500, "silent for good", silent, number, 0) for number in (0, 1) if silent]
     return _Standing(_options(), faults).stand()
+
+
+def _stand_split() -> list[str]:
+    """Return what grows once a shard was split onto the pool of a pipeline that is scaled."""
+    options = _options()
+    shard, reader = options.stages
+    split = replace(
+        options,
+        scenario=scenarios.SPLIT,
+        splits_by_itself=True,
+        stages=(replace(shard, operator="map", replicas=1, may_split=True), reader),
+        buckets=_SPLIT_BUCKETS,
+        max_delay_ms=4_000,
+    )
+    world = _Standing(split, [Fault(2_500, faults.SPLIT, shard.name, 1, 0)])
+    grown = world.stand()
+    assert world.history.probes["log shard_split"] == 1
+    return grown
+
+
+def _stand_traded() -> list[str]:
+    """Return what grows once all that was sold has come home, and its audits are over."""
+    drawn = market.draw(1)
+    traded = replace(
+        drawn,
+        heal_ms=_UNTIL_MS,
+        is_live=True,
+        has_manager=True,
+        has_auditor=True,
+        dishonest="",
+        sellers_rush=(0, 0, 0),
+        rush=(7, 33, 6),
+        buckets=_SPLIT_BUCKETS,
+        snapshot_every=60,
+        chain_records_max=_CHAIN_MAX,
+    )
+    with hurried_agents():
+        return _StandingMarket(traded, []).stand()
 
 
 def _many_faults() -> list[Fault]:
@@ -182,6 +250,7 @@ def _left_by_faults() -> list[str]:
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits that alone bound a collection, so that a run comes to them."""
     monkeypatch.setattr(consistency, "CHAIN_RECORDS_MAX", _CHAIN_MAX)
+    monkeypatch.setattr(workload, "KEPT_BUCKETS", 60)
     monkeypatch.setattr(availability, "TIMER_STEPS_MAX", 32)
     monkeypatch.setattr(availability, "TIMER_ERROR_PARTS", 2)
 
@@ -203,6 +272,28 @@ def test_a_collection_that_is_never_cleared_is_found_and_nothing_else_grows() ->
         found = _stand("")
     assert found
     assert all("_Replica.points" in line for line in found)
+
+
+def test_nothing_grows_where_nodes_report_and_a_shard_was_split() -> None:
+    assert _stand_split() == []
+
+
+def test_loads_that_a_scaler_never_forgets_are_found() -> None:
+    bug = Mutant(
+        "every_load_is_kept",
+        "protocol.control.scaling:Scaler._observe",
+        "now_ms - track.seen[1][0] >= self._rules.for_ms",
+        "now_ms - track.seen[1][0] >= self._rules.for_ms * 1_000",
+        "SG1",
+    )
+    with planted(bug):
+        found = _stand_split()
+    assert found
+    assert all("_Track.seen" in line for line in found)
+
+
+def test_nothing_grows_while_agents_have_nothing_to_trade() -> None:
+    assert _stand_traded() == []
 
 
 def test_nothing_is_left_of_many_faults() -> None:
