@@ -86,10 +86,13 @@ JOBS ?= 2
 WAITING_JOBS ?= 6
 # A test process that breaks down ends the run: what it leaves undone is never waited for.
 PROCESSES := --max-worker-restart 0 --numprocesses
+# One by one in the order of tests/harness/order.py, but together what shares something that takes long to prepare.
+DEALT := --dist loadgroup --no-loadscope-reorder
+WAITING = $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) $(DEALT)
 BEGUN_S := $(shell date +%s)
 
 .PHONY: test
-test: openssl lint types imports tidy unit simulated conformance security integration spark ## everything CI runs, in the order of what fails first; 25 minutes on two idle processors
+test: openssl lint types imports tidy unit simulated waiting spark ## everything CI runs, in the order of what fails first; 25 minutes on two idle processors
 	@echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; docs/benchmarks.md says what it took before"
 
 .PHONY: lint
@@ -154,16 +157,16 @@ moves: classes ## a stage moves between two owners under load, and in each movem
 
 .PHONY: conformance
 conformance: install ## one suite per port, over the in-memory, Kafka and Redis adapters
-	$(PYTEST) tests/conformance --quiet $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(WAITING) tests/conformance $(ARGS)
 
 .PHONY: integration
 integration: install ## services on a real broker and Redis
-	$(PYTEST) tests/integration --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist worksteal $(ARGS)
+	$(WAITING) tests/integration $(ARGS)
 
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) $(DEALT) $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)
@@ -171,7 +174,12 @@ cluster-test: openssl install ## a pipeline on three brokers, one after the othe
 
 .PHONY: security
 security: openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
-	$(PYTEST) tests/security --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(WAITING) tests/security $(ARGS)
+
+# One after the other each would end with few processes at work, and start all of them again.
+.PHONY: waiting
+waiting: openssl install ## conformance, security and integration in one run, as `test` has them
+	$(WAITING) tests/security tests/integration tests/conformance $(ARGS)
 
 # With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly

@@ -1,7 +1,11 @@
-"""Order in which the tests of a session start: the files that take longest first.
+"""Order in which the tests of a session start, and which of them one process runs.
 
-A long test that starts last leaves the other processes without work until it ends. Where tests are
-dealt out one by one (``--dist worksteal``), those that start first are those that end alone least.
+The files that take longest start first: a long test that starts last leaves the other processes
+without work until it ends. Where tests are dealt out one by one (``--dist loadgroup``,
+``--dist worksteal``), those that start first are those that end alone least.
+
+Where ``--dist loadgroup`` deals them out, one process runs all tests for which something is
+prepared once, such as a broker that lets nobody in: each further process would prepare its own.
 """
 
 from __future__ import annotations
@@ -14,12 +18,14 @@ import pytest
 LONGEST: Final = (
     "spark/test_overload.py",
     "spark/test_split.py",
-    "spark/test_stage_shards.py",
     "spark/test_new_pipeline.py",
     "spark/test_scaling.py",
-    "spark/test_moves.py",
     "spark/test_checkpoint_store.py",
+    "spark/test_stage_shards.py",
+    "spark/test_up.py",
+    "spark/test_moves.py",
     "spark/test_recovery.py",
+    "spark/test_wide_rows.py",
     "spark/test_stage_crashes.py",
     "spark/test_remote_definition.py",
     "spark/test_node.py",
@@ -28,24 +34,52 @@ LONGEST: Final = (
     "spark/test_packaged_java.py",
     "spark/test_shards.py",
     "spark/test_branches.py",
+    "security/test_broker_access.py",
+    "security/test_connections.py",
+    "security/test_secrets.py",
+    "security/test_federation_access.py",
+    "integration/test_agents.py",
+    "integration/test_contract_broker.py",
+    "integration/test_spare_process.py",
+    "integration/test_content_contracts.py",
+    "integration/test_crash_points.py",
     "integration/test_ingestion.py",
     "integration/test_drills.py",
     "integration/test_live_delivery.py",
-    "integration/test_crash_points.py",
-    "integration/test_contract_broker.py",
     "integration/test_output_resharding.py",
-    "integration/test_agents.py",
     "integration/test_resharding.py",
-    "integration/test_content_contracts.py",
+    "conformance/test_engine.py",
     "simulation/test_simulation.py",
 )
 """Files below ``tests`` with a test that takes more than half a minute beside others, the longest
 of each folder first. The end of a run names its longest tests.
 """
 _TESTS: Final = Path(__file__).parents[1]
+_WIDE: Final = ("module", "package", "session")
 
 
 def sort(items: list[pytest.Item]) -> None:
     """Put the tests of LONGEST first, and leave the order within each file, and of all others."""
     places = {_TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def group(items: list[pytest.Item], shared: str) -> None:
+    """Mark the tests that one process is to run: those that share a fixture. ``shared``: the node
+    whose own fixtures are for all processes.
+    """
+    for item in items:
+        names = _prepared_once(item, shared)
+        if names:
+            item.add_marker(pytest.mark.xdist_group("_".join(names)))
+
+
+def _prepared_once(item: pytest.Item, shared: str) -> list[str]:
+    """Return the names of the fixtures that are prepared once for several tests."""
+    known = getattr(item, "_fixtureinfo", None)
+    found = {} if known is None else known.name2fixturedefs
+    return sorted(
+        f"{definitions[-1].baseid}.{name}"
+        for name, definitions in found.items()
+        if definitions[-1].scope in _WIDE and definitions[-1].baseid not in ("", shared)
+    )
