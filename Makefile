@@ -101,6 +101,8 @@ test: openssl lint classes ## everything CI runs; what computes fills the time i
 	trap 'kill $$beside 2>/dev/null || true; wait $$beside || true; cat "$$log"; rm -f "$$log"' EXIT; \
 	ANABRANCH_TEST_BESIDE="$$beside $(JOBS)" $(MAKE) waiting spark; \
 	wait $$beside; \
+	cat "$$log"; \
+	: >"$$log"; \
 	echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; docs/benchmarks.md says what it took before"
 
 .PHONY: computing
@@ -177,7 +179,7 @@ integration: install ## services on a real broker and Redis
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) $(DEALT) $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)

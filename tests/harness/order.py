@@ -69,17 +69,17 @@ def group(items: list[pytest.Item], shared: str) -> None:
     whose own fixtures are for all processes.
     """
     for item in items:
-        names = _prepared_once(item, shared)
-        if names:
-            item.add_marker(pytest.mark.xdist_group("_".join(names)))
+        nodes = _prepared_once(item, shared)
+        if nodes:
+            item.add_marker(pytest.mark.xdist_group(" ".join(nodes)))
 
 
 def _prepared_once(item: pytest.Item, shared: str) -> list[str]:
-    """Return the names of the fixtures that are prepared once for several tests."""
+    """Return the nodes whose fixtures are prepared once for several tests, and used by this
+    one.
+    """
     known = getattr(item, "_fixtureinfo", None)
-    found = {} if known is None else known.name2fixturedefs
+    used = [] if known is None else [each[-1] for each in known.name2fixturedefs.values()]
     return sorted(
-        f"{definitions[-1].baseid}.{name}"
-        for name, definitions in found.items()
-        if definitions[-1].scope in _WIDE and definitions[-1].baseid not in ("", shared)
+        {each.baseid for each in used if each.scope in _WIDE and each.baseid not in ("", shared)}
     )
