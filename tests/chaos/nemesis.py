@@ -84,7 +84,7 @@ class Nemesis(threading.Thread):
         self._stop_requested = threading.Event()
         self._pause = threading.Event()
         self._copies: dict[int, tuple[str, ChildProcess]] = {}
-        self._started: dict[str, tuple[list[str], dict[str, str]]] = {}
+        self._first_runs: dict[str, tuple[list[str], dict[str, str]]] = {}
         """Command and environment of each process of which a second copy is to come, from before
         the first fault: a spare process that has become it shows its own.
         """
@@ -112,7 +112,7 @@ class Nemesis(threading.Thread):
             for target in {fault.target for fault in self._faults if fault.kind is Kind.ZOMBIE}:
                 pid = self._await_row(target).pid
                 assert pid is not None
-                self._started[target] = _command_of(pid), dict(_environment_of(pid))
+                self._first_runs[target] = _command_of(pid), dict(_environment_of(pid))
             while begins or ends:
                 is_end = bool(ends) and (not begins or ends[0][0] <= begins[0].at_ms / 1_000)
                 due_s = ends[0][0] if is_end else begins[0].at_ms / 1_000
@@ -350,7 +350,7 @@ class Nemesis(threading.Thread):
         """
         self._when_it_runs(fault.target, Drill.pause)  # from here on it does not end by itself
         row = self._await_row(fault.target)
-        started, environment = self._started[fault.target]
+        started, environment = self._first_runs[fault.target]
         command = list(started)
         folder = self._state_dir / "zombies" / str(fault.number)
         own, peers = self._state_dir / "processing", folder / "processing"
