@@ -47,6 +47,13 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         after_s=90,
     ),
     Allowed(
+        re.compile(r'"event": "replica_ended".*Unavailable: .*no answer about its end', re.DOTALL),
+        "a replica that began asked a broker that did not answer for ten seconds; it begins again",
+        own=NETWORK | STILL,
+        anywhere=BROKER_AWAY,
+        after_s=90,
+    ),
+    Allowed(
         re.compile(
             r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+'
             r" attempts",

@@ -265,9 +265,15 @@ class KafkaLogReader:
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """Return the end offsets of ``places``, by one request to each leader. Partitions whose
-        leader does not answer within ``wait_ms`` are left out.
+        leader does not answer within ``wait_ms`` are left out; so are those without a leader, if
+        others answer.
         """
-        found = self._ends.ask(self._question_client(), places, wait_ms)
+        deadline, client = time.monotonic() + wait_ms / 1000, self._question_client()
+        found = self._ends.ask(client, places, wait_ms)
+        while places and not found and time.monotonic() + _ELECTION_PAUSE_S < deadline:
+            time.sleep(_ELECTION_PAUSE_S)  # a broker that was stopped leads nothing at first
+            left_ms = int((deadline - time.monotonic()) * 1000)
+            found = self._ends.ask(client, places, max(1, left_ms))
         self._reached = self._reached or bool(found)
         if len(found) < len(places):
             self._close_questioner()

@@ -84,15 +84,19 @@ class Consumer:
     made: int = 0
     closed: int = 0
     assigned: dict[int, int] = field(default_factory=dict)
+    elections: int = 0
+    """Number of questions that find no partition with a leader."""
 
     def assign(self, places: list[KafkaPartition]) -> None:
         """Works on it later, as librdkafka does."""
         self.assigned = {p.partition: p.offset for p in places}
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        """Partitions 0 and 1 with a leader each."""
+        """Partitions 0 and 1 with a leader each, once they have been elected."""
         assert 0 < timeout <= 1.0
-        partitions = {number: SimpleNamespace(leader=number) for number in (0, 1)}
+        self.elections -= 1
+        leaders = (-1, -1) if self.elections >= 0 else (0, 1)
+        partitions = {number: SimpleNamespace(leader=at) for number, at in enumerate(leaders)}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
 
     def offsets_for_times(self, places: list[KafkaPartition], timeout: float) -> list[Any]:
@@ -133,6 +137,9 @@ class Time:
 
     def monotonic(self) -> float:
         return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
 
 
 Make = Callable[..., KafkaLogReader]
@@ -475,3 +482,15 @@ class TestQuestions:
         assert reader.ends([A], 500) == {}
         assert reader.ends([A], 500) == {A: 7}
         assert [client.closed for client in clients] == [0, 1, 0]
+
+    @pytest.mark.parametrize(("elections", "answer"), [(5, {A: 7}), (20, {})])
+    def test_partitions_that_have_no_leader_yet_are_waited_for(
+        self, clients: list[Consumer], elections: int, answer: dict[TopicPartition, int]
+    ) -> None:
+        """A broker that was paused or has just started leads none for a moment."""
+        reader = KafkaLogReader(
+            lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
+        )
+        assert reader.ends([], 500) == {}
+        clients[0].elections = elections
+        assert reader.ends([A], 500) == answer
