@@ -72,6 +72,14 @@ def separated(table: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     return pa.concat_tables([*kept, table.slice(kept_to)]), pa.concat_tables(rejected)
 
 
+def notices_of(table: pa.Table) -> pa.Table:
+    """Return the notices of all rows of ``table``, in their order: no output can hold them."""
+    rows = (table.slice(at, 1) for at in range(table.num_rows))
+    return pa.concat_tables(
+        [NOTICE_SCHEMA.empty_table(), *(_notice(row, len(encode_block(row))) for row in rows)]
+    )
+
+
 def _may_be_too_large(table: pa.Table) -> bool:
     """Return whether ``table`` as a block may exceed ROW_BYTES_MAX. The schema and the padding of
     the columns never take half of it.

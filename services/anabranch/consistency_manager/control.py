@@ -310,11 +310,12 @@ class ManagerControl:
 
     @staticmethod
     def _rejection_alarm(output: Output, wall_ms: int) -> Alarm:
-        """Return the alarm for results that are too large for the topics of ``output``."""
+        """Return the alarm for results that the topics of ``output`` cannot hold."""
         text = (
-            f"output {output.name}: results are larger than its topics allow: those that"
-            f" {output.corrected.topic} rejected are in {output.rejected}, the live topic leaves"
-            " them out; make them smaller, or raise max.message.bytes"
+            f"output {output.name}: results are larger than its topics allow, or have columns that"
+            f" it cannot write: instead of {output.corrected.topic} they are in {output.rejected},"
+            " each with its reason, and the live topic leaves them out; make them smaller, or raise"
+            " max.message.bytes"
         )
         return Alarm(REJECTED, output.stage, -1, text, wall_ms)
 

@@ -22,7 +22,7 @@ from anabranch.delivery.counters import LiveCounters
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.origins import refuse_shared
 from anabranch.delivery.output_handover import EarlierOutputShards
-from anabranch.delivery.rendering import Renderer
+from anabranch.delivery.rendering import Renderer, may_reject
 from anabranch.pipeline import waits
 from anabranch.pipeline.control_topics import stage_control_topics
 from anabranch.pipeline.model import Output
@@ -339,6 +339,9 @@ class LiveTopic:
         missing_of = self._following.log_state.given_up.names
         renderer = Renderer(
             name, self._sink, self._partitions, self._origin, registry=self._schemas
+        )
+        renderer.may_reject = may_reject(
+            self._pipeline, self._output.stage, self._following.log_state
         )
         if self._sink.upsert:
             view = self._restored_view(self._writer, renderer, is_new=progress.sequence == 0)

@@ -18,7 +18,6 @@ from anabranch.codec.live_records import (
     tentative_suffix,
 )
 from anabranch.codec.partitions import partition_of
-from anabranch.codec.rejected_rows import are_notices
 from anabranch.delivery.rendering import MissingSources, Records, Renderer, Written, none_missing
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
@@ -86,8 +85,8 @@ class KindSequence:
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
-            if are_notices(piece.table.schema):
-                continue  # the stage that made the row has counted it
+            if self._renderer.rejects(piece.table.schema):
+                continue  # counted by the stage that made the rows, or by the corrected half
             records = self._renderer.render(
                 piece.slices,
                 piece.table,
@@ -164,7 +163,7 @@ class CompactedView:
         insertions: dict[bytes, Version] = {}
         tentative: dict[bytes, Version] = {}
         for piece in pieces:
-            if are_notices(piece.table.schema):
+            if self._renderer.rejects(piece.table.schema):
                 continue
             for key, version in self._rows(piece):
                 (insertions if piece.branch is None else tentative)[key] = version

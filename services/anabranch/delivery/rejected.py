@@ -1,6 +1,6 @@
 """Writer of rejected results: records larger than the output topic takes go unchanged to a topic of
 their own, with the reason in headers; so do the notices of rows that were too large for the stage's
-stream (``codec.rejected_rows``).
+stream, or that the output cannot write (``codec.rejected_rows``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_no_notices(records: Records) -> None:
         RecordTooLarge: one is a notice.
     """
     if any(headers[-1][0] == DIGEST_HEADER for headers in records.headers):
-        raise RecordTooLarge("a row was too large for the stage's stream")
+        raise RecordTooLarge("a row was too large for the stage's stream, or cannot be written")
 
 
 def send(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort
+from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, stream_schema
 from anabranch.codec.edge import Encoder, Key
 from anabranch.codec.live_records import (
     EVENT_TIME_HEADER,
@@ -20,18 +20,26 @@ from anabranch.codec.live_records import (
     MISSING_HEADER,
     ORIGIN_HEADER,
 )
-from anabranch.codec.rejected_rows import BEGINNING, DIGEST, SIZE, are_notices
+from anabranch.codec.rejected_rows import BEGINNING, DIGEST, SIZE, are_notices, notices_of
 from anabranch.codec.subject_names import subject_of
-from anabranch.delivery.notices import notice_headers, rejected_bytes
+from anabranch.delivery.notices import (
+    NOT_WRITABLE,
+    ROW_TOO_LARGE,
+    notice_headers,
+    rejected_bytes,
+)
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import ALONE, Slice
+from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 
 if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
     from anabranch.ports import SchemaRegistry
     from anabranch.protocol.edge.origins import Origin
     from anabranch.protocol.edge.shards import Shard
+    from anabranch.protocol.log.boundary_log import LogState
 
 Written = list[tuple[str, bytes]]
 """Headers of one record, as delivery writes them."""
@@ -128,6 +136,11 @@ class Renderer:
         self._partitioner = Partitioner(partitions)
         self._columns: pa.Schema | None = None
         self._encoder: Encoder | None = None
+        """Encoder of rows with ``_columns``; None: none was made, or it has no form for them."""
+        self.may_reject: Callable[[pa.Schema], bool] = lambda _columns: False
+        """Function that returns whether rows with columns that the output cannot write become
+        notices. Otherwise they are an error, which a person must correct.
+        """
 
     def render(
         self, slices: tuple[Slice, ...], table: pa.Table, missing_of: MissingSources = none_missing
@@ -136,23 +149,18 @@ class Renderer:
         each in canonical order. Records of a bucket name the sources of ``missing_of`` in a header.
 
         Raises:
-            ConfigurationError: a key column is missing, a column cannot be written in the output's
-                format, or the registry rejects the schema.
+            ConfigurationError: a key column is missing, or a column cannot be written in the
+                output's format, and such rows may not be rejected (``may_reject``); or the registry
+                rejects the schema.
             Unavailable: the registry does not answer. Each schema takes one request.
         """
         if are_notices(table.schema):
-            return self._notices(slices, table, missing_of)
+            return self._notices(slices, table, missing_of, ROW_TOO_LARGE)
         columns = table.drop_columns([EVENT_TIME])
-        if self._encoder is None or columns.schema != self._columns:
-            self._encoder = Encoder(
-                columns.schema,
-                self._sink.format,
-                self._key,
-                name=self._name,
-                register=self._register,
-            )
-            self._columns = columns.schema
-        keys = self._encoder.keys(columns)
+        encoder = self._encoder_of(columns.schema)
+        if encoder is None:
+            return self._notices(slices, notices_of(table), missing_of, NOT_WRITABLE)
+        keys = encoder.keys(columns)
         partitions = self._partitioner.partitions_of(keys, slices)
         positions: list[Sequence[int]] = [range(s.start, s.stop) for s in slices]
         # Drop other shards' rows before encoding, which costs the most.
@@ -163,13 +171,44 @@ class Renderer:
             columns, table = columns.filter(mask), table.filter(mask)
             left = iter(own)
             positions = [list(compress(some, left)) for some in positions]
-        values = self._encoder.values(columns)
+        values = encoder.values(columns)
         return Records(
             keys, values, self._headers(slices, positions, table, missing_of), partitions
         )
 
+    def rejects(self, schema: pa.Schema) -> bool:
+        """Return whether the rows of a table with ``schema`` become notices; raises as ``render``
+        does.
+        """
+        return are_notices(schema) or self._encoder_of(_without_event_time(schema)) is None
+
+    def _encoder_of(self, columns: pa.Schema) -> Encoder | None:
+        """Return the encoder of rows with ``columns``; None: such rows become notices."""
+        if columns == self._columns:
+            return self._encoder
+        try:
+            encoder: Encoder | None = Encoder(
+                columns, self._sink.format, self._key, name=self._name, register=self._register
+            )
+        except ConfigurationError:
+            if self._is_writable(columns) or not self.may_reject(columns):
+                raise
+            encoder = None
+        self._encoder, self._columns = encoder, columns
+        return encoder
+
+    def _is_writable(self, columns: pa.Schema) -> bool:
+        """Return whether the output's format and key have a form for ``columns``, whatever a
+        registry says.
+        """
+        try:
+            Encoder(columns, self._sink.format, Key(self._sink.key, self._sink.key_format))
+        except ConfigurationError:
+            return False
+        return True
+
     def _notices(
-        self, slices: tuple[Slice, ...], table: pa.Table, missing_of: MissingSources
+        self, slices: tuple[Slice, ...], table: pa.Table, missing_of: MissingSources, reason: bytes
     ) -> Records:
         """Return the shard's records of the notices in ``table``. They have no keys, since the rows
         in whose place they are cannot be read.
@@ -180,7 +219,7 @@ class Renderer:
         for header, size_bytes, digest in zip(
             headers, *(table.column(name).to_pylist() for name in (SIZE, DIGEST)), strict=True
         ):
-            header.extend(notice_headers(size_bytes, digest))
+            header.extend(notice_headers(size_bytes, digest, reason))
         values = [text.encode() for text in table.column(BEGINNING).to_pylist()]
         records = Records([None] * len(values), values, headers, partitions)
         if self._is_own is None:
@@ -213,6 +252,33 @@ class Renderer:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
             at += len(some)
         return headers
+
+
+def may_reject(pipeline: Pipeline, stage: str, log_state: LogState) -> Callable[[pa.Schema], bool]:
+    """Return the function that decides for columns of the results of ``stage`` that its output
+    cannot write whether such results are rejected.
+
+    They are where nobody can make them writable: another participant may have written them, or they
+    are of a former version of the stage. Otherwise the pipeline file contradicts its own stage: an
+    error that a person corrects, and no result is lost.
+    """
+
+    def judge(columns: pa.Schema) -> bool:
+        """Return whether results with ``columns`` are rejected."""
+        text = log_state.schema()
+        if pipeline.others_write(stage) or not text:
+            return pipeline.others_write(stage)
+        try:
+            return bool(columns != _without_event_time(stream_schema(text)))
+        except RemoteProtocolError:
+            return True
+
+    return judge
+
+
+def _without_event_time(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of results in rows with ``schema``."""
+    return pa.schema([field for field in schema if field.name != EVENT_TIME])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from anabranch.delivery import other_shards, output_topics, read_back, rejected
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
-from anabranch.delivery.notices import rejected_bytes
+from anabranch.delivery.notices import is_counted, rejected_bytes
 from anabranch.delivery.origins import own_origin, refuse_shared
 from anabranch.delivery.output_handover import EarlierOutputShards, transactional_id
-from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
+from anabranch.delivery.rendering import Ordered, Records, Renderer, may_reject, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.process.crash_points import crash_point
@@ -204,6 +204,7 @@ class DeliveryService:
             registry=self._registry,
             shard=self._shard,
         )
+        self._renderer.may_reject = may_reject(self._pipeline, stage, following.log_state)
         self._try_to_fail_over()
 
     def step(self) -> None:
@@ -704,13 +705,22 @@ class DeliveryService:
             self._writing().abort()
             places = {ident: place for place, ident in enumerate(_ids(run))}
             sizes = dict(zip(map(places.__getitem__, records.ids), records.sizes(), strict=True))
-            if not delivery.rejected(run, sizes):
+            notices = {
+                places[ident]
+                for ident, headers in zip(records.ids, records.headers, strict=True)
+                if rejected_bytes(headers) is not None
+            }
+            if not delivery.rejected(run, sizes, notices):
                 raise
             return
         if delivery.form is not Form.RECORDS:
-            for ident, headers in zip(records.ids, records.headers, strict=True):
-                if rejected_bytes(headers) is None:  # the stage has counted a row that is too large
-                    self._report_rejected(ident)
+            self._report_rejected(
+                [
+                    ident
+                    for ident, headers in zip(records.ids, records.headers, strict=True)
+                    if not is_counted(headers)
+                ]
+            )
         delivery.advance(run, ends)
         self._counters.transactions.inc()
         self._context.metrics.count_out(len(records.values), records.size_bytes)
@@ -795,15 +805,21 @@ class DeliveryService:
         }
         return {place: ends[at] for at, place in places.items() if at in ends}
 
-    def _report_rejected(self, ident: RecordId) -> None:
-        """Count and log a result that went to the topic of rejected results. The manager raises an
-        alarm when the next heartbeat reports it.
+    def _report_rejected(self, idents: list[RecordId]) -> None:
+        """Count and log results that went to the topic of rejected results. The manager raises an
+        alarm when the next heartbeat reports them.
         """
-        self._rejected_count += 1
-        self._counters.rejected.inc()
+        if not idents:
+            return
+        self._rejected_count += len(idents)
+        self._counters.rejected.inc(len(idents))
         self.status.detail["rejected"] = self._rejected_count
         self._context.logger.warning(
-            "result_rejected", output=self._name, id=str(ident), topic=self._rejected_topic
+            "result_rejected",
+            output=self._name,
+            id=str(idents[0]),
+            results=len(idents),
+            topic=self._rejected_topic,
         )
 
     def _writing(self) -> TransactionalWriter:

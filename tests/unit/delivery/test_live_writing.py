@@ -1,4 +1,4 @@
-"""Tests of a live topic with results that are larger than it accepts."""
+"""Tests of a live topic with results that it cannot hold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec import blocks
+from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from harness.live_world import World, compacted, settle
-from harness.outputs import delivered, rows
+from harness.outputs import Replica, delivered, rows
 
 LIVE = "p.out.live"
 
@@ -72,3 +73,21 @@ def test_rows_that_no_stream_holds_are_left_out(
     else:
         assert world.transcript() == ["insertion 1 x2, boundary 1", "tentative 2 x2, boundary 1/2"]
     assert service.status.detail["live_left_out"] == 0, "the stage counts them"
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_results_that_the_output_cannot_write_are_left_out(*, upsert: bool) -> None:
+    """The live topic goes on without them."""
+    world = World(upsert=upsert)
+    schema = schema_text(rows(1, 1).schema)
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy, schema=schema)
+    service = world.service()
+    replica.close_buckets(1, {1: rows(1, 2)})
+    settle(service)
+    replica.show(3, {2: rows(2, 1).drop_columns(["car"]), 3: rows(3, 2)})
+    settle(service)
+    if upsert:
+        assert compacted(world) == {1: ("tentative", 3_000_001), 0: ("tentative", 3_000_000)}
+    else:
+        assert world.transcript() == ["insertion 1 x2, boundary 1", "tentative 3 x2, boundary 1/3"]
+    assert service.status.detail["live"] == "running"

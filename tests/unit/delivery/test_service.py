@@ -11,11 +11,13 @@ import pytest
 
 from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec import blocks
+from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.partitions import partition_of
 from anabranch.delivery import rejected as rejected_module
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
+from anabranch.pipeline.model import Federation
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
@@ -674,6 +676,55 @@ def test_rows_that_no_stream_holds_are_rejected_under_their_ids(
         event_time_ms = int(headers["anabranch-event-time"] or b"")
         assert (ident.bucket - 1) * 100 < event_time_ms <= ident.bucket * 100
         assert headers.keys() >= {"anabranch-origin", "anabranch-topic", "anabranch-row-digest"}
+
+
+def unwritable(bucket: int, count: int) -> pa.Table:
+    """Return rows without the key column."""
+    return rows(bucket, count).drop_columns(["car"])
+
+
+@pytest.mark.parametrize("stated", [rows(1, 1).schema, None])
+@pytest.mark.parametrize("rows_max", [1_000, 3])
+def test_results_that_the_output_cannot_write_are_rejected_and_hold_up_no_others(
+    monkeypatch: pytest.MonkeyPatch, rows_max: int, stated: pa.Schema | None
+) -> None:
+    """Where a partner may have written them, or the stage has other columns by now."""
+    monkeypatch.setattr(module, "rows_bound", lambda _: rows_max)
+    world = World()
+    if stated is None:
+        federation = Federation(name="f", participant="own", partners={"other": ["totals"]})
+        world.pipeline = world.pipeline.model_copy(update={"federation": federation})
+    schema = "" if stated is None else schema_text(stated)
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy, schema=schema)
+    first = unwritable(2, 8)
+    replica.close_buckets(3, {1: rows(1, 4), 2: first, 3: rows(3, 4)})
+    service = world.service()
+    drain(service, 3)
+    assert service.status.detail["rejected"] == 8
+    taken = [ident for _, ident, _, _ in delivered(world.log, world.pipeline)]
+    found = {ident: (value, headers) for ident, value, headers in rejected(world)}
+    assert len(rejected(world)) == len(found) == 8
+    assert sorted([*taken, *found]) == [
+        RecordId(bucket, n) for bucket, count in ((1, 4), (2, 8), (3, 4)) for n in range(count)
+    ]
+    assert {ident.bucket for ident in found} == {2}
+    value, headers = found[RecordId(2, 0)]
+    assert headers["anabranch-reason"] == b"not_writable"
+    assert json.loads(value or b"").keys() == {"road", "total"}
+    replica.close_buckets(5, {4: unwritable(4, 2), 5: rows(5, 1)})
+    drain(world.service(), 5)
+    assert len(rejected(world)) == 10
+    assert len(delivered(world.log, world.pipeline)) == 9
+
+
+@pytest.mark.parametrize("schema", ["", schema_text(unwritable(1, 1).schema)])
+def test_a_stage_whose_own_columns_the_output_cannot_write_is_an_error(schema: str) -> None:
+    """The pipeline file contradicts itself: a person corrects it, and no result is lost."""
+    world = World()
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy, schema=schema)
+    replica.close_buckets(1, {1: unwritable(1, 2)})
+    with pytest.raises(ConfigurationError, match="key column car"):
+        drain(world.service(), 1)
 
 
 def test_a_notice_that_the_topic_of_rejected_results_does_not_take_comes_cut(

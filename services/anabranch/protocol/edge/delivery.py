@@ -61,7 +61,8 @@ Invariants:
         has more.
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
     DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
-        alone; its id counts as written, also for its replacement.
+        alone, or if it is a notice, which is no result; its id counts as written, also for its
+        replacement. Notices that follow one another go there together.
     DE9 if no replica has the blocks of the next run, delivery never writes less. It waits for them,
         and requests deleted ones, unless neither this topic nor its live one has anything
         yet: then the output begins after them, and its progress says so first.
@@ -77,7 +78,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -292,7 +293,7 @@ class Form(Enum):
     """Way of writing the next run (DE8)."""
 
     RECORDS = "to the output topic"
-    REJECTED = "its one record to the topic of rejected results"
+    REJECTED = "its one record, or its notices, to the topic of rejected results"
     CUT = "the same, cut"
 
 
@@ -624,13 +625,22 @@ class CorrectedDelivery:
         """Way of writing the next run."""
         return self._form
 
-    def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
-        """Choose another way of writing ``run``, which was rejected for the size of a record, with
-        none of its records written. Return whether there is one (DE8).
+    def rejected(
+        self, run: Run, sizes: Mapping[int, int], notices: Collection[int] = frozenset()
+    ) -> bool:
+        """Choose another way of writing ``run``, which was rejected for the size of a record, or
+        for a notice, with none of its records written. Return whether there is one (DE8).
 
-        ``sizes``: bytes of each record that was sent, by its place in the run.
+        ``sizes``: bytes of each record that was sent, by its place in the run. ``notices``: the
+        places of those that are notices.
         """
-        if len(sizes) > 1:
+        if 0 < len(notices) < len(sizes):
+            first, *others = sorted(sizes)
+            self._rejected_rows = next(
+                place for place in others if (place in notices) != (first in notices)
+            )
+            return True
+        if len(sizes) > 1 and not notices:
             largest = max(sizes, key=lambda place: sizes[place])
             self._rejected_rows = max(1, min(largest, run.rows // 2))
             return True

@@ -320,6 +320,24 @@ def test_a_rejected_run_is_cut_until_it_is_one_record() -> None:
     assert (run.slices, machine.form) == ((Slice(2, 2, 3),), Form.RECORDS), "alone"
 
 
+def test_de8_a_run_is_cut_where_notices_begin_and_end_and_they_go_together() -> None:
+    machine = fresh()
+    run = present(machine.plan(2, [(2, 9)], 9))
+    sizes = dict.fromkeys((0, 1, 3, 4, 8), 10)
+    assert machine.rejected(run, sizes, {3, 4})
+    run = present(machine.plan(2, [(2, 9)], 9))
+    assert (run.slices, machine.form) == ((Slice(2, 0, 3),), Form.RECORDS)
+    machine.advance(run, None)
+    run = present(machine.plan(2, [(2, 9)], 9))
+    assert machine.rejected(run, {0: 10, 1: 10, 5: 10}, {0, 1})
+    run = present(machine.plan(2, [(2, 9)], 9))
+    assert run.slices == (Slice(2, 3, 8),)
+    for form in (Form.REJECTED, Form.CUT):
+        assert machine.rejected(run, {0: 10, 1: 10}, {0, 1})
+        assert (machine.form, machine.plan(2, [(2, 9)], 9)) == (form, run)
+    assert not machine.rejected(run, {0: 10, 1: 10}, {0, 1})
+
+
 def test_records_that_are_too_large_together_only_are_cut_in_the_middle() -> None:
     machine = fresh()
     run = present(machine.plan(2, [(2, 9)], 9))
