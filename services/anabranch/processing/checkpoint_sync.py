@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import Unavailable
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from anabranch.ports import Thread
     from anabranch.process.frame import ServiceContext, ServiceStatus
     from anabranch.processing.replica import ReplicaRunner
+
+
+LONG_SYNC_MS: Final = 60_000
+"""Duration of one sync, in ms, from which it is reported. Longer than the upload of a large
+checkpoint takes where the store keeps up.
+"""
 
 
 class CheckpointSync:
@@ -58,12 +64,28 @@ class CheckpointSync:
             runner.check_epoch()
             raise self._error
         now_ms = self._context.clock.monotonic_ms()
-        if now_ms - self._begun_ms < self._interval_ms("not_stored" in self._status.detail) or (
-            self._thread is not None and self._thread.is_alive()
-        ):
+        if self._thread is not None and self._thread.is_alive():
+            self._report_silence(now_ms - self._begun_ms)
+            return
+        if now_ms - self._begun_ms < self._interval_ms("not_stored" in self._status.detail):
             return
         self._begun_ms = now_ms
         self._thread = self._context.threads.begin("sync", partial(self._sync, runner))
+
+    def _report_silence(self, duration_ms: int) -> None:
+        """Report a sync that has lasted for ``duration_ms``, if that is long: a disk or a store
+        that hangs raises no error. A sync that ends after all takes the report back.
+        """
+        if duration_ms < LONG_SYNC_MS or "not_stored" in self._status.detail:
+            return
+        why = (
+            f"a checkpoint is being written for more than {LONG_SYNC_MS // 1_000} s: the disk or"
+            " the store of checkpoints is slow, or does not answer"
+        )
+        self._context.logger.warning(
+            "checkpoint_not_stored", stage=self._context.settings.name, error=why
+        )
+        self._status.detail["not_stored"] = why
 
     def _sync(self, runner: ReplicaRunner) -> None:
         """Sync the checkpoint, as the body of the background thread. ``sync_if_due`` raises an

@@ -13,7 +13,7 @@ import structlog
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.process.frame import ServiceStatus
 from anabranch.process.threads import OWN_THREADS
-from anabranch.processing.checkpoint_sync import CheckpointSync
+from anabranch.processing.checkpoint_sync import LONG_SYNC_MS, CheckpointSync
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.stage.transfer import STORE_AGAIN_MS, STORE_EVERY_MS
 from harness.waiting import wait_until
@@ -103,6 +103,26 @@ def test_a_store_that_denies_is_shown_until_it_is_mended() -> None:
 
     wait_until(goes_on, 60, "the next try")
     wait_until(lambda: "not_stored" not in status.detail, 60, "nothing is wrong")
+
+
+def test_a_store_that_hangs_is_shown_until_it_answers() -> None:
+    clock, stored = VirtualClock(), list[str]()
+    status = ServiceStatus()
+    runner: Any = Runner()
+    sync = made(clock, status, stored)
+    clock.advance(STORE_EVERY_MS)
+    sync.sync_if_due(runner)
+    wait_until(lambda: runner.begun, 60, "the sync")
+    clock.advance(LONG_SYNC_MS - 1)
+    sync.sync_if_due(runner)
+    assert "not_stored" not in status.detail
+    clock.advance(1)
+    for _ in range(2):
+        sync.sync_if_due(runner)
+        assert "does not answer" in str(status.detail["not_stored"])
+    runner.may_end.set()
+    wait_until(lambda: "not_stored" not in status.detail, 60, "nothing is wrong")
+    assert (runner.begun, stored) == (1, ["a timeline"])
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
