@@ -98,6 +98,7 @@ class ManagerControl:
         )
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
+        self._unsent_points: dict[str, TrimPoint] = {}
         self.alarms: list[Alarm] = []
         """Alarms that control records gave rise to. The caller removes those that it writes."""
         self._waiting_sources: set[str] = set()
@@ -330,11 +331,14 @@ class ManagerControl:
         return Alarm(ROWS_REJECTED, stage, -1, text, wall_ms)
 
     def _write_due(self, uptos: Mapping[str, int]) -> None:
-        """Write fences and due trim points. A trim point that could not be written is dropped,
-        since a newer one follows; fences are written again until they are in the log.
+        """Write fences and due trim points. Both are written again until they are in the log: no
+        newer trim point follows that of a stream which has ended.
         """
         due = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
-        points = [replace(point, life=self._life(point.stream)) for point in due]
+        self._unsent_points |= {point.stream: point for point in due}
+        points = [
+            replace(point, life=self._life(point.stream)) for point in self._unsent_points.values()
+        ]
         are_fences_written = bool(self._unsent) and self._fence_writer.write(self._unsent)
         are_points_written = bool(points) and self._writer.write(points)
         if are_fences_written or are_points_written:
@@ -342,6 +346,8 @@ class ManagerControl:
         if are_fences_written:
             self._records_written.labels(self._pipeline.name, "fence").inc(len(self._unsent))
             self._unsent.clear()
+        if are_points_written:
+            self._unsent_points.clear()
         for point in points if are_points_written else []:
             self._records_written.labels(self._pipeline.name, "trimpoint").inc()
             self._trimmable.labels(self._pipeline.name, point.stream).set(point.bucket)

@@ -328,6 +328,22 @@ def test_one_alarm_for_each_overload_that_lasts() -> None:
     assert len(room.alarms) == 2
 
 
+def test_a_trim_point_that_could_not_be_written_is_written_again() -> None:
+    """No newer one follows that of a stream which has ended."""
+    world = World()
+    room = world.room()
+    world.hears(DELIVERY)
+    world.clock.advance(TRIM_EVERY_MS)
+    world.log.fail_next(
+        FailingOperation.FLUSH, applied=0, topic=world.pipeline.topic_names.manager()
+    )
+    for _ in range(3):
+        room.round({"totals": 9}, "running")
+        world.clock.advance(HEARTBEAT_SEND_MS)
+    points = [entry for entry in world.records_of(TrimPoint) if isinstance(entry, TrimPoint)]
+    assert [(point.stream, point.bucket) for point in points] == [("totals", 5)]
+
+
 def test_what_was_said_in_a_former_life_trims_nothing(world: World) -> None:
     """The topic of the stage's log is created again, its control topics stay."""
 
