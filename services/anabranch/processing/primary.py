@@ -176,11 +176,20 @@ class Primary:
 
     def _end_branch(self, timeline: str, branch: RunningQuery | None) -> None:
         """Stop the query of a dropped branch and remove its directory. Errors of the branch no
-        longer matter.
+        longer matter. A directory that cannot be removed takes room until the replica begins again,
+        and ends nothing.
         """
         if branch is not None:
             branch.stop()
-        self.runner.stopped(timeline)
+        try:
+            self.runner.stopped(timeline)
+        except OSError as error:
+            self._context.logger.warning(
+                "directory_not_removed",
+                stage=self._own.label,
+                branch=timeline,
+                error=short(str(error)),
+            )
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         """Report a batch of ``query``. Called on the thread of the query."""
