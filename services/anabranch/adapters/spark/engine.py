@@ -68,6 +68,13 @@ class _Served(NamedTuple):
     """
 
 
+SESSIONS_MAX: Final = 300
+"""Number of sessions beside the first one with which an engine ends. Spark cannot close one session
+alone, and keeps some MB for each: a replica that fails at each begin, or a warm-up, would otherwise
+take all of the machine's memory within days.
+"""
+
+
 class SparkEngine:
     """Engine of one node. Thread-safe."""
 
@@ -98,6 +105,8 @@ class SparkEngine:
             cluster.check_shared if self._executor_monitor is not None else lambda _: None
         )
         self._scratch, self._planners = spark.scratch, spark.planners
+        self._sessions = 0
+        """Number of sessions that were opened beside the first one."""
         self._served: dict[str, _Served] = {}
         """Served queries, by the name that Spark knows each by."""
         self._building = threading.Lock()
@@ -110,6 +119,7 @@ class SparkEngine:
         whole process.
         """
         with self._building:
+            self._sessions += 1
             session = session_beside(self._first)
             query = build_query(
                 session,
@@ -134,6 +144,12 @@ class SparkEngine:
             raise EngineEnded(
                 f"Spark's Java ended with code {process.poll()}: out of memory, or killed",
                 tuple(sorted(during)),
+            )
+        if self._sessions > SESSIONS_MAX:
+            raise EngineEnded(
+                f"{self._sessions} queries were built in this Spark, which keeps memory of each:"
+                " the node ends and starts anew. See which replica begins again and again",
+                (),
             )
         if self._executor_monitor is not None:
             with contextlib.suppress(Py4JError):  # Java has just ended: the next check raises
