@@ -97,13 +97,16 @@ def processor_s(process: Process) -> float:
     )
 
 
-def busy_s() -> float:
-    """Return the processor seconds that the machine worked and that its host gave to others.
+def busy_s(*, with_low: bool = False) -> float:
+    """Return the processor seconds that the machine worked and that its host gave to others. 0
+    where the system does not report it.
 
-    Tasks of a low priority count only if this process is one: otherwise they yield to it. 0 where
-    the system does not report it.
+    Tasks of a low priority count only ``with_low`` or if this process is one: otherwise they yield
+    to it. A deployment lowers the priority of processes of its own while they start, so what is
+    left of the result without the time of a deployment is known only ``with_low``.
     """
-    free = _FREE_FIELDS - ({_LOW_FIELD} if os.getpriority(os.PRIO_PROCESS, 0) > 0 else set())
+    counts_low = with_low or os.getpriority(os.PRIO_PROCESS, 0) > 0
+    free = _FREE_FIELDS - ({_LOW_FIELD} if counts_low else set())
     try:
         fields = (_PROC / "stat").read_text().partition("\n")[0].split()
     except OSError:

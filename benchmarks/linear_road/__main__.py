@@ -174,7 +174,7 @@ class Run:
             kafka = deployment.kafka()
             receiver = Receiver(kafka, reads_live=fault is not None)
             receiver.start()
-            begun_s, machine_s, tree_s = time.monotonic(), busy_s(), meter.processor_s
+            begun_s, machine_s, tree_s = time.monotonic(), busy_s(with_low=True), meter.processor_s
             begun_ms = now_ms = time.time_ns() // 1_000_000
             start_ms = (now_ms // _ALIGN_MS + 1 + lead_s) * _ALIGN_MS - backlog_s * 1_000
             answered: list[int] = []
@@ -195,7 +195,7 @@ class Run:
             self._drain(receiver, deployment, drain_deadline_s)
             seconds = time.monotonic() - begun_s
             cpu_s = meter.processor_s - tree_s
-            others_s = busy_s() - machine_s - cpu_s
+            others_s = busy_s(with_low=True) - machine_s - cpu_s
             receiver.stop()
         finally:
             if injection is not None:

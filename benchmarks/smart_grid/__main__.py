@@ -167,7 +167,7 @@ def _run(
         receiver = Receiver(kafka, live=shed)
         receiver.start()
         before = part_times(deployment.status())
-        begun_s, machine_s, tree_s = time.time(), busy_s(), meter.processor_s
+        begun_s, machine_s, tree_s = time.time(), busy_s(with_low=True), meter.processor_s
 
         def watch(second: int) -> None:
             if second % 300 == 0:
@@ -178,7 +178,7 @@ def _run(
         _say(f"  all fed after {fed.seconds:.0f} s")
         _drain(receiver, deployment, truth, options.drain_deadline_s)
         cpu_s = meter.processor_s - tree_s
-        others_s = busy_s() - machine_s - cpu_s
+        others_s = busy_s(with_low=True) - machine_s - cpu_s
         spent = per_reading(before, part_times(deployment.status()), fed.readings)
         receiver.stop()
     finally:
