@@ -19,7 +19,6 @@ from anabranch.protocol.federation.contracts import (
     MoveClauses,
     PenaltyClauses,
     QualityClauses,
-    Transfer,
 )
 from anabranch.protocol.federation.standing import AgentRules
 from experiments.market.exchange import Exchange, Faults, Task
@@ -76,7 +75,7 @@ def contract(buyer: int, seller: int, tasks: tuple[str, ...], changing: Changing
         unit=LoadUnit("core", 100),
         tasks=tasks,
         min_hold_ms=changing.min_hold_s * 1_000,
-        moving=MoveClauses(Transfer.CHECKPOINT, 30_000),
+        moving=MoveClauses(30_000),
         quality=QualityClauses(3_000),
         ending=EndClauses(0, 60_000),
         penalty=PenaltyClauses(0, 0),

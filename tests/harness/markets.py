@@ -16,7 +16,6 @@ from anabranch.protocol.federation.contracts import (
     MoveClauses,
     PenaltyClauses,
     QualityClauses,
-    Transfer,
 )
 from anabranch.protocol.federation.costs import CornerCost, Cost
 from anabranch.protocol.federation.holdings import TaskPlace
@@ -40,7 +39,7 @@ CONTRACT = Contract(
     unit=LoadUnit("core", 10_000),
     tasks=("north.a", "north.b", "north.c"),
     min_hold_ms=10_000,
-    moving=MoveClauses(Transfer.CHECKPOINT, 30_000),
+    moving=MoveClauses(30_000),
     quality=QualityClauses(3_000),
     ending=EndClauses(DAY_MS, 60_000),
     penalty=PenaltyClauses(5_000_000, 2_000),

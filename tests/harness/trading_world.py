@@ -99,7 +99,7 @@ def terms(now_ms: int, task: str, **changes: Any) -> Contract:
         "delta": 25,
         "min_hold_ms": MIN_HOLD_MS,
         "valid_to_ms": now_ms + DAY_MS,
-        "moving": MoveClauses(contract().moving.transfer, 10_000),
+        "moving": MoveClauses(10_000),
         "audit": AuditClauses(METER_MS, 100_000, SAMPLE_PPM, SETTLE_MS),
         **changes,
     }

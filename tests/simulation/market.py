@@ -15,7 +15,6 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.pipeline.model import AgentPolicy, Federation, Pipeline
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
 from anabranch.protocol.federation.stage_moves import node_of, task_of
-from harness.markets import contract
 from harness.trading_world import terms
 from simulation import dishonest, drawing
 from simulation.options import NAME, ON_NEW, ON_THIRD, Options, StageOptions
@@ -131,7 +130,7 @@ class MarketOptions(Options):
             fixed_price=self.fixed_price,
             delta=self.delta,
             min_hold_ms=self.min_hold_ms,
-            moving=MoveClauses(contract().moving.transfer, self.deadline_ms),
+            moving=MoveClauses(self.deadline_ms),
             audit=AuditClauses(METER_MS, 100_000, self.sample_ppm, SETTLE_MS),
         )
         return replace(text, quality=replace(text.quality, delay_ms_max=2_000))

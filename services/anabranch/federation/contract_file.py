@@ -23,7 +23,6 @@ from anabranch.protocol.federation.contracts import (
     MoveClauses,
     PenaltyClauses,
     QualityClauses,
-    Transfer,
     defects,
 )
 
@@ -33,7 +32,7 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "valid": ("from", "to"),
     "price": ("fixed", "delta"),
     "unit": ("reference", "share_ppm"),
-    "moving": ("transfer", "deadline"),
+    "moving": ("deadline",),
     "quality": ("delay",),
     "ending": ("notice", "drain"),
     "penalty": ("violation", "silent_per_s"),
@@ -50,7 +49,7 @@ price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from
 unit: {reference: row/s, share_ppm: 1000000} # agents trade rows of input in a second, nothing else
 tasks: [north.tolls, north.volumes] # PIPELINE.STAGE
 min_hold: 10s                    # a task that has moved stays at least this long
-moving: {transfer: rebuild, deadline: 2m} # as with ha: upstream_backup; the seller's Spark starts
+moving: {deadline: 2m}           # from an accepted offer to the start: the seller's Spark starts
 quality: {delay: 3s}
 ending: {notice: 1d, drain: 1m}
 penalty: {violation: 5000000, silent_per_s: 2000}
@@ -165,12 +164,7 @@ class _ContractReader(TermsReader):
                 )
             ),
             min_hold_ms=self.length(top, ("min_hold",)),
-            moving=MoveClauses(
-                Transfer(
-                    self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
-                ),
-                self.length(moving, ("moving", "deadline")),
-            ),
+            moving=MoveClauses(self.length(moving, ("moving", "deadline"))),
             quality=QualityClauses(self.length(quality, ("quality", "delay"))),
             ending=EndClauses(
                 self.length(ending, ("ending", "notice")),

@@ -53,13 +53,6 @@ TIME_MS_MAX: Final = 2**53
 PARTS_PER_MILLION: Final = 1_000_000
 
 
-class Transfer(StrEnum):
-    """Way in which the seller's copy of a task gets its state."""
-
-    CHECKPOINT = "checkpoint"
-    REBUILD = "rebuild"
-
-
 class Side(StrEnum):
     """Side of a contract."""
 
@@ -79,10 +72,10 @@ class LoadUnit:
 
 @dataclass(frozen=True, slots=True)
 class MoveClauses:
-    """Clauses on a movement: how state travels, and the time allowed from acceptance to start."""
+    """Clauses on a movement. How a task gets its state follows from its pipeline file."""
 
-    transfer: Transfer
     deadline_ms: int
+    """Maximum time from the acceptance of an offer to the start at the seller, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
