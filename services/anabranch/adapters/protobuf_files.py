@@ -2,7 +2,8 @@
 
 Confluent's registry answers with serialized descriptors if asked to; others keep what a producer
 registered, which for most is the text of a ``.proto`` file. The Protobuf compiler translates such
-text, in a process of its own: the text is a stranger's, and its errors are the compiler's words.
+text, in a process of its own: the text comes from another program, and the compiler explains its
+errors.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 _COMPILE_S: Final = 30
 """Timeout of one compilation, in seconds. It takes a tenth of one; the machine may be busy."""
 _ERROR_CHARACTERS_MAX: Final = 400
-"""Maximum length of the compiler's words in an error."""
+"""Maximum length of the compiler's message in an error, in characters."""
 _SOURCE: Final = "anabranch_compiled.proto"
 """Name of the text for the compiler: never the registry's, which could be any path."""
 _BUILT_IN: Final = re.compile(r"(google/(?:protobuf|type)|confluent(?:/types?)?)/([a-z_]+)\.proto")

@@ -1,4 +1,4 @@
-"""A schema registry by Confluent's protocol, which others speak too."""
+"""Client of a schema registry that speaks Confluent's protocol."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _TIMEOUT_S: Final = 5
 _TRIES_MORE: Final = 2
 _WAIT_MS: Final = 500
-"""Between two requests, where the first failed."""
+"""Pause between a failed request and its repetition, in ms."""
 _MESSAGE_CHARACTERS_MAX: Final = 400
 """Maximum length, in characters, of the registry's message in an error."""
 _ID_MAX: Final = 2**31 - 1
-"""Largest id that registries give. About a larger one none is asked: their answer to it does not
-differ from that of a server which is no registry.
+"""Largest id that a registry assigns. Larger ones are not requested: the answer to them looks like
+that of a server which is no registry.
 """
 _DENIED: Final = (401, 403)
 _NOT_FOUND: Final = 404

@@ -388,7 +388,7 @@ class AgentService:
 
     def _take_up_suggestions(self, reader: FederationReader, ledgers: LedgerWriter) -> None:
         """Sign suggested contracts, and give notice of those that they replace, as the owner's rule
-        says. Notices carry the wall clock: readers reject words dated far from the log's time.
+        says. Notices carry the wall clock: readers reject statements dated far from the log's time.
         """
         streams, now_ms = reader.streams, self._context.clock.now_ms()
         allowed = self._policy.take_up

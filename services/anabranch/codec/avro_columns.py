@@ -45,7 +45,7 @@ _FIXED_BYTES: Final = {"float": 4, "double": 8, "fixed": 0}
 
 
 class EncodedRecords:
-    """The bytes of many records and a cursor in each."""
+    """Avro-encoded records, one after the other, with a read position in each."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
         lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
@@ -55,7 +55,9 @@ class EncodedRecords:
         self.good: _Marks = np.ones(len(values), dtype=np.bool_)
 
     def select(self, rows: npt.NDArray[np.intp]) -> EncodedRecords:
-        """Return the same bytes with cursors for some of the records only."""
+        """Return a view of the records ``rows`` alone: the same bytes, with read positions of its
+        own.
+        """
         part = object.__new__(EncodedRecords)
         part.data = self.data
         part.ends = self.ends[rows]
@@ -64,22 +66,26 @@ class EncodedRecords:
         return part
 
     def put_back(self, rows: npt.NDArray[np.intp], part: EncodedRecords) -> None:
-        """Take the cursors of ``part``, made by ``select(rows)``."""
+        """Take over the read positions of ``part``, which ``select(rows)`` returned."""
         self.at[rows], self.good[rows] = part.at, part.good
 
     def require(self, holds: _Marks) -> None:
-        """Mark the records for which it does not hold, and park their cursors."""
+        """Mark as broken the records for which ``holds`` is false, and move their read positions to
+        their ends.
+        """
         self.good &= holds
         self.at = np.where(self.good, self.at, self.ends)
 
     def skip(self, length: int | _Longs) -> None:
-        """Move the cursors; records that end before are marked."""
+        """Move each read position by ``length`` bytes. A record that ends before is marked as
+        broken.
+        """
         fits = (self.ends - self.at >= length) & (np.asarray(length) >= 0)
         self.at = np.where(fits, self.at + length, self.ends)
         self.good &= fits
 
     def longs(self) -> _Longs:
-        """Return a zigzag integer of each record."""
+        """Read the next zigzag integer of each record."""
         at = self.at
         byte = self.data[at]
         value = (byte & 0x7F).astype(np.uint64)
@@ -99,8 +105,8 @@ class EncodedRecords:
         return ((value >> np.uint64(1)) ^ (np.uint64(0) - (value & np.uint64(1)))).view(np.int64)
 
     def fixed(self, width: int) -> _Bytes:
-        """Return the next ``width`` bytes of each record, as rows of a matrix; nothing meaningful
-        for marked ones.
+        """Read the next ``width`` bytes of each record, as rows of a matrix. Rows of broken records
+        have no meaning.
         """
         at = self.at
         self.skip(width)
@@ -108,14 +114,18 @@ class EncodedRecords:
         return matrix
 
     def slices(self) -> tuple[_Longs, _Longs]:
-        """(start, length) of bytes with their length before them; length 0 for marked ones."""
+        """Read past the next length-prefixed bytes of each record. Return where they start, and
+        their lengths; a broken record has length 0.
+        """
         length = self.longs()
         start = self.at
         self.skip(length)
         return start, np.where(self.good, length, 0)
 
     def gather(self, start: _Longs, length: _Longs) -> tuple[_Longs, _Bytes]:
-        """(offsets, bytes) of the slices, one after the other."""
+        """Copy the slices of all records together. Return the offset of each in the copy, and the
+        copy.
+        """
         offsets = np.zeros(len(length) + 1, dtype=np.int64)
         np.cumsum(length, out=offsets[1:])
         index = np.repeat(start - offsets[:-1], length) + np.arange(offsets[-1])
@@ -124,7 +134,7 @@ class EncodedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One field of the writer's records, and what becomes of it.
+    """Field of the writer's records, and how the reader takes it.
 
     Attributes:
         kind: The writer's type, without null.
@@ -146,14 +156,14 @@ _WIDER: Final = {
     ("long", "double"),
     ("float", "double"),
 }
-"""Promotions that Arrow makes as Python does."""
+"""Pairs (writer's type, reader's type) of promotions that Arrow and Python make alike."""
 
 
 def plan(
     writer: Type, fields: Sequence[Field], sources: Sequence[int | None]
 ) -> list[Written] | None:
-    """Return how to read the records of ``writer`` in bulk; None: they have parts, or values that
-    need a look at each.
+    """Return how to read the records of ``writer`` in bulk. Return None if they have nested fields,
+    or values that must be converted one by one.
 
     Args:
         writer: The record.
@@ -180,7 +190,9 @@ def plan(
 
 
 def _read_as(kind: Type, wanted: Field) -> Field | None:
-    """Return the field to read a value of ``kind`` as; None: not in bulk. The two are resolved."""
+    """Return the field as which a value of the writer's type ``kind`` is read in bulk, for the
+    reader's field ``wanted``; None if that is not possible. The two types were resolved before.
+    """
     if wanted.is_nested or wanted.logical:
         return None
     if wanted.symbols:
@@ -199,10 +211,10 @@ def _read_as(kind: Type, wanted: Field) -> Field | None:
 
 
 def read_fields(rows: EncodedRecords, written: Sequence[Written]) -> list[pa.Array | None]:
-    """Return the column of each field, None for those that are skipped.
+    """Read the column of each field; None for a field that is skipped.
 
-    Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something,
-    for the others.
+    Afterwards ``rows.good`` tells which records are whole. For the others the columns hold
+    arbitrary values.
     """
     columns = [_read_written(rows, each) for each in written]
     rows.require(rows.at == rows.ends)
@@ -245,7 +257,7 @@ def _read_or_skip(rows: EncodedRecords, written: Written) -> pa.Array | None:
 
 
 def _symbols(rows: EncodedRecords, symbols: tuple[str, ...]) -> pa.Array:
-    """Return the symbol at the index that each record has. An empty one is none."""
+    """Return the enum symbol at the index that each record has. An empty symbol counts as none."""
     index = rows.longs()
     fits = (index >= 0) & (index < len(symbols))
     texts = pa.array([*symbols, ""], pa.string())
@@ -386,7 +398,7 @@ def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> 
 
 
 class _Fixed:
-    """Piece with a bounded number of bytes per row: the first ``sizes[i]`` of row ``i`` of a
+    """Bytes of bounded length to write for each row: the first ``sizes[i]`` bytes of row ``i`` of a
     matrix.
     """
 
@@ -395,7 +407,7 @@ class _Fixed:
         self.sizes: _Longs = sizes
 
     def write(self, out: _Bytes, at: _Longs) -> None:
-        """Put the bytes at the cursors."""
+        """Write the bytes of each row at its position in ``out``."""
         least = int(self.sizes.min()) if len(self.sizes) else 0
         for index in range(self.matrix.shape[1]):
             if index < least:
@@ -406,14 +418,14 @@ class _Fixed:
 
 
 class _Slices:
-    """Bytes of different length per row, one after the other in ``data``."""
+    """Bytes of any length to write for each row, one row's after the other's in ``data``."""
 
     def __init__(self, data: _Bytes, sizes: _Longs) -> None:
         self.data = data
         self.sizes = sizes
 
     def write(self, out: _Bytes, at: _Longs) -> None:
-        """Put the bytes at the cursors."""
+        """Write the bytes of each row at its position in ``out``."""
         before = np.cumsum(self.sizes) - self.sizes
         out[np.repeat(at - before, self.sizes) + np.arange(len(self.data))] = self.data
 
@@ -458,7 +470,7 @@ def _pieces(values: pa.Array, kind: str, present: _Marks) -> list[_Piece]:
 
 
 def _longs(values: _Longs, present: _Marks) -> _Fixed:
-    """Zigzag integers, nothing where not present."""
+    """Encode ``values`` as zigzag integers; no bytes for a row that is not present."""
     rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
     columns: list[Any] = []
     sizes = np.ones(len(values), dtype=np.int64)

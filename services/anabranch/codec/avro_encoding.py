@@ -18,8 +18,8 @@ from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 
 
 class AvroEncoder:
-    """Encodes rows of an Arrow schema; ``avro`` is the schema that says how, for users and
-    registries.
+    """Encoder of the rows of an Arrow schema. ``avro`` is the Avro schema of the records, for users
+    and registries.
 
     Timestamps are timestamp-micros, dates date, decimals decimal on bytes; a column that may be
     null is a union with null. The pairs of a map are in the order of their keys.
@@ -76,7 +76,7 @@ _PLAIN: Final = (
     (pa.types.is_binary, "bytes"),
     (pa.types.is_large_binary, "bytes"),
 )
-"""The first that a type is says its kind."""
+"""Pairs (test of an Arrow type, Avro type); the first test that holds decides."""
 
 
 def _is_int(kind: pa.DataType) -> bool:
@@ -84,7 +84,7 @@ def _is_int(kind: pa.DataType) -> bool:
 
 
 def _field(column: pa.Field, path: str) -> Field:
-    """Return the field that a column becomes."""
+    """Return the Avro field of a column."""
     kind, name = column.type, column.name
     if not NAME.match(name):
         raise ConfigurationError(
@@ -115,14 +115,14 @@ def _field(column: pa.Field, path: str) -> Field:
 
 
 def _described(field: Field, space: str) -> dict[str, Any]:
-    """Return the field in Avro's notation, of the record whose full name is ``space``."""
+    """Return ``field`` in Avro's JSON notation, within the record whose full name is ``space``."""
     raw = {"name": field.name, "type": _type(field, space)}
     return raw | {"default": None} if field.nullable else raw
 
 
 def _type(field: Field, space: str) -> Any:
-    """Return the type. A record is named by its column, in the namespace of the record around it:
-    no two have the same full name.
+    """Return the Avro type of ``field``. A record is named after its column, in the namespace of
+    the record around it, so no two have the same full name.
     """
     plain: Any = field.kind
     if field.kind == "record":
@@ -145,7 +145,7 @@ def _type(field: Field, space: str) -> Any:
 
 
 def _plain(values: pa.Array, field: Field) -> tuple[pa.Array, str]:
-    """Return the column as ``write_rows`` takes it, and its kind there."""
+    """Return the values of a column as ``write_rows`` takes them, and their Avro type."""
     if field.is_nested:
         present = replace(field, nullable=False)
         write = writer_of(avro_schema.of_notation(_type(present, "")), present)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class AvroFormat:
-    """Written in Confluent framing, with the schema id of the registry, if there is one; else with
-    that of the schema's file, or of the output's schema.
+    """Avro format of users' values. Values are written in Confluent framing: with the schema id of
+    the registry if there is one, else with that of the schema's file or of the output's schema.
     """
 
     has_extra_fields: Final = False
@@ -68,5 +68,7 @@ class AvroFormat:
 
 
 def _text(avro: dict[str, Any]) -> str:
-    """Return a schema as a registry gets it, which gives ids of its own."""
+    """Return a schema as it is sent to a registry: without ids, since a registry assigns its
+    own.
+    """
     return json.dumps({key: value for key, value in avro.items() if key != "schema_id"})

@@ -41,8 +41,8 @@ class TooDeepError(MalformedError):
 
 
 class _Allowance:
-    """Numbers of array and map items, and of passes through recursive types, that the rest of one
-    value may take.
+    """Number of array and map items, and of passes through recursive types, that the rest of one
+    value may still have.
     """
 
     __slots__ = ("items", "levels")
@@ -53,8 +53,8 @@ class _Allowance:
 
 
 _Skip = Callable[[bytes, int, _Allowance], int]
-"""Checks the value at a position; returns the position behind it. May go beyond the end of the
-bytes if the value claims to: the position tells.
+"""Checker of the value at a position: returns the position behind it, which lies beyond the end of
+the bytes if the value claims to be longer than they are.
 """
 Guard = Callable[[bytes, int, int], None]
 
@@ -81,7 +81,7 @@ def compile_guard(of: Type) -> Guard:
 
 
 class _Compiler:
-    """Compiler of the skips of one schema, with one skip for each record type."""
+    """Compiler of one schema into checkers of values, one checker for each record type."""
 
     def __init__(self) -> None:
         self._made: dict[int, _Skip] = {}
@@ -89,7 +89,7 @@ class _Compiler:
         self._recursive: set[int] = set()
 
     def skip(self, of: Type) -> _Skip:
-        """Return the skip of a type."""
+        """Return the checker of values of a type."""
         if of.kind in _FIXED_BYTES or of.kind == "fixed":
             size = of.size or _FIXED_BYTES.get(of.kind, 0)
             return lambda _data, position, _allowance: position + size
@@ -188,7 +188,9 @@ def _sequence(skips: list[_Skip]) -> _Skip:
 
 
 def _choice(branches: list[_Skip], text: str) -> _Skip:
-    """Return the skip of an index and what it selects; ``text`` names an index that is none."""
+    """Return the checker of an index, and what the index selects. ``text`` names an index that is
+    out of range.
+    """
 
     def skip(data: bytes, position: int, allowance: _Allowance) -> int:
         index, position = _read_long(data, position)
@@ -200,7 +202,7 @@ def _choice(branches: list[_Skip], text: str) -> _Skip:
 
 
 def _blocks(item: _Skip) -> _Skip:
-    """Return the skip of the blocks of an array or a map, whose items ``item`` skips."""
+    """Return the checker of the blocks of an array or map. ``item`` checks one item."""
 
     def skip(data: bytes, position: int, allowance: _Allowance) -> int:
         while True:
@@ -225,7 +227,7 @@ def _blocks(item: _Skip) -> _Skip:
 
 
 def _level(record: _Skip) -> _Skip:
-    """Return the skip of a recursive record, which counts its levels."""
+    """Return the checker of a recursive record, which counts its levels."""
 
     def skip(data: bytes, position: int, allowance: _Allowance) -> int:
         if not allowance.levels:

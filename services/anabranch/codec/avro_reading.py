@@ -17,8 +17,8 @@ from anabranch.codec.avro_guard import MalformedError, compile_guard
 from anabranch.codec.avro_schema import Type, is_tagged, wire
 
 WireRead = Callable[[bytes, int, int], Any]
-"""Reads the value from a position to the end, which has at most so many items in arrays and maps;
-raises MalformedError.
+"""Reader of the value from a position to the end. Rejects more than a given number of array and map
+items, and raises MalformedError.
 """
 
 
@@ -64,7 +64,8 @@ def tuple_reader(avro: object) -> WireRead:
 
 
 def _converter(of: Type, around: tuple[Type, ...]) -> Callable[[Any], Any] | None:
-    """Return what makes tuples and texts of what fastavro reads; None: nothing to do.
+    """Return the function that converts what fastavro reads to tuples and texts; None if nothing
+    has to be converted. ``around``: the records that contain the type.
 
     ``around`` are the records that contain the type.
     """

@@ -39,18 +39,19 @@ from anabranch.protocol.limits import RECORD_ITEMS_MAX
 
 _SINGLE_OBJECT_BYTES: Final = 10
 _FRAMING_BYTES: Final = {b"\0": ID_BYTES, b"\1": GUID_BYTES, b"\xc3": _SINGLE_OBJECT_BYTES}
-"""Bytes in front of a record, by the first of them."""
+"""Length of the framing in front of a record, in bytes, by the framing's first byte."""
 
 
 def fingerprint_of(record: RecordSchema) -> str:
-    """CRC-64 of a record's canonical form, as 16 hexadecimal digits: the same for schemas that say
-    the same of the columns.
+    """Return the CRC-64 of a record schema's canonical form, as 16 hexadecimal digits. Schemas that
+    describe the same columns have the same fingerprint.
     """
     return str(fingerprint(to_parsing_canonical_form(record.avro), "CRC-64-AVRO"))
 
 
 class _Version:
-    """One schema that a record may have been written with, and what reads it as the newest.
+    """Schema with which a record may have been written, and the reader that resolves it to the
+    newest version.
 
     Attributes:
         label: The schema, for messages.
@@ -87,10 +88,12 @@ def _of_file(written: RecordSchema, wanted: RecordSchema, *, is_numbered: bool) 
 
 
 class AvroDecoder:
-    """Decodes the records of one schema and its older versions."""
+    """Decoder of the records of one schema and of its older versions."""
 
     def __init__(self, record: RecordSchema, schema_of: SchemaOf | None = None) -> None:
-        """``schema_of``: the ids in Confluent framing are those of a registry, which it asks."""
+        """Compile the versions of ``record``. ``schema_of``: lookup in a registry, whose ids
+        Confluent framings then have; None: the ids are those of the schema files.
+        """
         self._record = record
         self._schema = record.arrow_schema()
         self._learned = None if schema_of is None else LearnedSchemas(schema_of, self._of_registry)
@@ -100,7 +103,7 @@ class AvroDecoder:
         for written in (record, *record.older):
             self._add(_of_file(written, record, is_numbered=schema_of is None))
         self._usual = self._versions[0].framings[-1]
-        """The framing that most records have."""
+        """Framing of the last version learned, which most records have."""
 
     def _add(self, version: _Version) -> None:
         for framing in version.framings:
@@ -109,7 +112,9 @@ class AvroDecoder:
         self._versions.append(version)
 
     def _of_registry(self, key: SchemaKey, schema: WriterSchema) -> _Version:
-        """Return the version that ``schema`` is. Raises ConfigurationError if it is of no use."""
+        """Return the version for ``schema``. Raises ConfigurationError if the record cannot be read
+        from it.
+        """
         label = f"{self._record.name} with {shown_key(key)}"
         try:
             writer = avro_schema.of_parts(schema)
@@ -118,7 +123,7 @@ class AvroDecoder:
         return _Version(label, writer, self._record, [])
 
     def _learn(self, values: Sequence[bytes], learned: LearnedSchemas[_Version]) -> None:
-        """Get the schemas of ``values`` that are not known yet."""
+        """Look up the schemas of ``values`` that are not known yet."""
         framings = {framing_of(value) for value in values} - {b""}
         for framing in learned.learn(framings):
             version = learned.usable[framing]
@@ -228,8 +233,8 @@ class AvroDecoder:
         )
 
     def _is_bare(self, value: bytes) -> bool:
-        """Return whether all of ``value`` is one record, without framing. A record may begin with
-        any byte: one of no use as a framing says nothing.
+        """Return whether the whole of ``value`` is one record without framing. Any byte may begin a
+        record, so an unknown framing does not tell.
         """
         try:
             _read(self._versions[0], value, 0)
@@ -238,14 +243,16 @@ class AvroDecoder:
         return True
 
     def _unknown(self, framing: bytes) -> str:
-        """Return why the schema that ``framing`` names is of no use."""
+        """Return why no record can be read with the schema that ``framing`` names."""
         if self._learned is not None:
             return self._learned.why_not(framing)
         known = ", ".join(str(each.schema_id) for each in (self._record, *self._record.older))
         return f"{shown_key(key_of(framing))} is not known; {self._record.name} has {known}"
 
     def _framing(self, values: Sequence[bytes]) -> tuple[Any, Any]:
-        """Return (number of the version or -1, bytes of framing) of each value."""
+        """Return, for each value, the number of its version (-1: none) and the length of its
+        framing.
+        """
         usual = self._usual
         # A list is faster, and nearly always all of it is needed.
         if all([value.startswith(usual) for value in values]):  # noqa: C419

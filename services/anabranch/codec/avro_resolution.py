@@ -35,8 +35,8 @@ from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
 
 Convert = Callable[[Any], Any]
-"""Makes a reader's value, as ``columns`` takes it, of a writer's as fastavro reads it. Raises
-RecordRejected.
+"""Converter of a writer's value, as fastavro reads it, to the reader's value, as ``columns`` takes
+it. Raises RecordRejected.
 """
 Read = Callable[[bytes, int], tuple[Any, ...]]
 
@@ -53,7 +53,7 @@ _TIMES: Final = {
     for unit, nanos in (("millis", 1_000_000), ("micros", 1_000), ("nanos", 1))
     if (family, unit) != ("time", "nanos")
 }
-"""Logical type of a time -> (what it measures, its unit in ns)."""
+"""Kind of time and its unit in ns, by logical type."""
 _DAY_NS: Final = 86_400 * 10**9
 _MICROSECOND_NS: Final = 1_000
 
@@ -117,7 +117,9 @@ def sources_of(writer: Type, fields: tuple[Field, ...], path: str = "") -> list[
 
 
 _Resolved = tuple[Any, Convert | None]
-"""The projection of the writer's type, and what converts its values; None: nothing to do."""
+"""Projection of the writer's type, and the converter of its values; None if they need no
+conversion.
+"""
 
 
 class _Resolver:
@@ -133,7 +135,9 @@ class _Resolver:
         self.skips = False
 
     def record(self, writer: Type, fields: tuple[Field, ...], path: str) -> tuple[Any, Convert]:
-        """Return the projection of a record to ``fields``, and what makes a tuple of them."""
+        """Return the projection of a record to ``fields``, and the function that makes a tuple of
+        their values.
+        """
         projected = self._named(writer)
         projected["fields"] = []
         parts: list[tuple[str | None, Convert | None, object]] = []
@@ -156,7 +160,7 @@ class _Resolver:
         return projected, convert_record
 
     def value(self, writer: Type, field: Field, path: str) -> _Resolved:
-        """Return the projection of a value, and what makes one of ``field``."""
+        """Return the projection of a value, and the converter to a value of ``field``."""
         if writer.kind == "union":
             return self._written_union(writer, field, path)
         if field.is_union:
@@ -235,7 +239,7 @@ class _Resolver:
 
 
 def _or_null(convert: Convert | None, none: Convert | None) -> Convert | None:
-    """Return what converts a value of a union with null; ``none`` converts null itself."""
+    """Return the converter of a union with null. ``none`` converts null itself."""
     if convert is None and none is None:
         return None
 
@@ -248,7 +252,9 @@ def _or_null(convert: Convert | None, none: Convert | None) -> Convert | None:
 
 
 def _branch(index: int, count: int, convert: Convert | None) -> Convert:
-    """Return what makes the column's struct of a value of one branch of a reader's union."""
+    """Return the converter of a value of one branch of a reader's union to the struct of its
+    column.
+    """
 
     def convert_value(found: Any) -> tuple[Any, ...]:
         values: list[Any] = [None] * count
@@ -287,7 +293,7 @@ def _rejecting(text: str) -> Convert:
 
 
 def _plain(writer: Type, field: Field, path: str) -> Convert | None:
-    """Return what converts a value without parts; None: it is the same."""
+    """Return the converter of a value that is not nested; None if it stays as it is."""
     if field.meaning:
         convert = _logical(writer, field, path)
         if convert is None:
@@ -333,7 +339,7 @@ def _finite(path: str) -> Convert:
 
 
 def _enum(writer: Type, field: Field, path: str) -> Convert:
-    """Return what makes a symbol of its index in the writer's enum."""
+    """Return the converter from an index in the writer's enum to a symbol of the reader's."""
     known = [
         each if each in field.symbols else field.symbol_default or None for each in writer.symbols
     ]
@@ -362,8 +368,8 @@ def _checked(convert: Convert, path: str) -> Convert:
 
 
 def _logical(writer: Type, field: Field, path: str) -> Convert | None:
-    """Return what makes a value of the field's logical type; None: they do not go together. It
-    raises UnfitError for a value that the type does not have.
+    """Return the converter to a value of the field's logical type; None if the two types do not
+    fit. It raises UnfitError for a value that the type does not have.
     """
     meaning, kind = field.meaning, writer.kind
     is_plain = not writer.logical

@@ -119,14 +119,14 @@ def of_notation(avro: object) -> Type:
 
 
 class _Parser:
-    """Parser of one schema; holds the named types found so far."""
+    """Parser of one schema. Remembers the named types found so far."""
 
     def __init__(self) -> None:
         self._named: dict[str, Type] = {}
         self._count = 0
 
     def type(self, avro: object, space: str, depth: int) -> Type:
-        """Return the type in the namespace ``space``."""
+        """Parse the type ``avro`` in the namespace ``space``."""
         if depth > WRITER_DEPTH_MAX:
             raise ConfigurationError(f"it is nested deeper than {WRITER_DEPTH_MAX} types")
         if isinstance(avro, str):
@@ -207,7 +207,9 @@ class _Parser:
 
 
 def _set_logical(made: Type, avro: dict[str, Any]) -> None:
-    """Set the logical type. Avro demands that one which is unknown or wrong is ignored."""
+    """Set the logical type of a parsed type. An unknown or wrong one is ignored, as Avro
+    demands.
+    """
     logical = avro.get("logicalType")
     if logical == "decimal" and made.kind in ("bytes", "fixed"):
         precision, scale = avro.get("precision"), avro.get("scale", 0)

@@ -19,7 +19,7 @@ from anabranch.protocol.errors import LocalProtocolError
 
 Write = Callable[[Any], bytes]
 _Convert = Callable[[Any], Any]
-"""Makes what fastavro writes by ``wire`` of a value of a field."""
+"""Converter of a field's value to what fastavro writes by ``wire``."""
 
 
 def writer_of(written: Type, field: Field) -> Write:
@@ -79,7 +79,7 @@ def _union(written: Type, field: Field) -> _Convert:
 
 
 def _plain(written: Type, field: Field) -> _Convert:
-    """Return what converts a value that is not null."""
+    """Return the converter of a value that is not null."""
     if field.logical == "duration":
         return lambda value: struct.pack("<3I", *value)
     if written.kind == "record":

@@ -12,8 +12,8 @@ import pyarrow as pa
 from anabranch.codec.blocks import split_by_bucket
 
 ROWS_PER_PARTITION: Final = 4_096
-"""Rows of one bucket that are worth a block of their own: below that, blocks cost more than a
-parallel reader saves.
+"""Number of rows of one bucket from which another partition is used: for fewer rows, a block costs
+more than a parallel reader saves.
 """
 
 

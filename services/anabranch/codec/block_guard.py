@@ -40,7 +40,9 @@ _MESSAGE_BODY_BYTES = 3
 _MESSAGE_METADATA = 4
 _BATCH_COMPRESSION: Final = 3
 _MESSAGES_MAX: Final = 1_024
-"""Our writers make two; each costs a step here."""
+"""Maximum number of Arrow messages in a block. Writers of this project write two, and each costs a
+step of the check.
+"""
 
 
 def check_stream(value: bytes) -> None:
@@ -84,7 +86,7 @@ def check_table(table: pa.Table) -> None:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Check the columns that a stream is to have (BG2).
+    """Check the columns that a stream is said to have (BG2).
 
     Raises:
         RemoteProtocolError: no block may have them.
@@ -95,7 +97,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def check_rows(table: pa.Table, bucket: int, width_ms: int) -> None:
-    """Check that the rows of a part are of its bucket (BG4).
+    """Check that all rows of a part belong to its bucket (BG4).
 
     Raises:
         RemoteProtocolError: one is not, or has no event time.
@@ -122,7 +124,9 @@ def _past_schema(value: bytes) -> int:
 
 
 def _past_batch(value: bytes, at: int) -> tuple[int, bool]:
-    """(where the message at ``at`` ends, whether it was one and not the end)."""
+    """Return the end of the message at ``at``, and whether it is a message rather than the end of
+    the stream.
+    """
     if at == len(value):  # Arrow takes this for the end, too
         return at, False
     if struct.unpack_from("<II", value, at) == (_CONTINUATION, 0):
@@ -136,8 +140,8 @@ def _past_batch(value: bytes, at: int) -> tuple[int, bool]:
 
 
 def _message(value: bytes, at: int) -> tuple[int, int, int, int]:
-    """(kind, where its header is, length of its body, where its body begins) of the message
-    at ``at``.
+    """Return the kind of the message at ``at``, the position of its header, the length of its body,
+    and the position of its body.
     """
     mark, length = struct.unpack_from("<Ii", value, at)
     start = at + 8
@@ -182,7 +186,7 @@ def _unsigned(value: bytes, at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _fault_of(schema: pa.Schema) -> str:
-    """Return what is wrong with a block's columns (BG2); empty: nothing."""
+    """Return what is wrong with a block's columns (BG2); empty if nothing is."""
     names = schema.names
     if len(set(names)) < len(names):
         return "two columns of one name"
@@ -191,7 +195,7 @@ def _fault_of(schema: pa.Schema) -> str:
 
 
 def _is_usual(kind: pa.DataType, depth: int) -> bool:
-    """Return whether a stream's column may have a type, nested ``depth`` deep at most."""
+    """Return whether a stream's column may have the type ``kind``, ``depth`` levels deep."""
     if depth == 0:
         return False
     if pa.types.is_fixed_size_list(kind):

@@ -36,8 +36,8 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, MIB
 
 BLOCK_BYTES_MAX: Final = 4 * MIB
-"""A block as a Kafka record, before compression: above it a block is split. Below the topics'
-``max.message.bytes``.
+"""Maximum size of a block as a Kafka record before compression, in bytes; a larger one is split.
+Below the topics' ``max.message.bytes``.
 """
 
 ROW_BYTES_MAX: Final = 64 * MIB
@@ -45,8 +45,8 @@ ROW_BYTES_MAX: Final = 64 * MIB
 it several times over. A notice stands in place of a larger one (``codec.rejected_rows``).
 """
 _SEGMENT_BYTES_MAX: Final = 2 * BLOCK_BYTES_MAX
-"""Largest value of a record: a block of BLOCK_BYTES_MAX with its schema, which has SCHEMA_BYTES_MAX
-of text, is one segment. Well below the topics' ``max.message.bytes``.
+"""Maximum size of a record's value, in bytes. A block of BLOCK_BYTES_MAX fits, with its schema of
+at most SCHEMA_BYTES_MAX of text. Well below the topics' ``max.message.bytes``.
 """
 
 EVENT_TIME: Final = _EVENT_TIME
@@ -56,10 +56,10 @@ _PRIME: Final = _U64(0x100000001B3)
 _PRIME_INVERSE: Final = _U64(pow(0x100000001B3, -1, 1 << 64))
 _NULL: Final = _U64(0xD6E8FEB86659FD93)
 _ALIKE_MAX: Final = 64
-"""Texts of one length are hashed position by position up to this length."""
+"""Length in bytes up to which texts of equal length are hashed position by position."""
 _TEXT_BYTES: Final = 128 * 1024
-"""Text that is hashed at once, by whole rows: hashing needs about 20 times as much memory
-beside it, which stays in the processor's cache.
+"""Amount of text that is hashed at once, in bytes, in whole rows. Hashing needs about 20 times as
+much memory, which stays in the processor's cache.
 """
 _HEADER = struct.Struct(">qqI")
 
@@ -78,10 +78,14 @@ class BlockHeaders:
     replica: str
     attempt: str
     is_continued: bool = False
-    """The next segment of the block is the record of the attempt with the next number."""
+    """Whether the block continues in another segment: the record of the attempt with the next
+    number.
+    """
 
     def encode(self) -> list[tuple[str, bytes]]:
-        """Return the Kafka headers: one, packed, since every header costs a reader time."""
+        """Return the Kafka headers: a single one that packs all values, since every header costs a
+        reader time.
+        """
         return [
             (
                 "c" if self.is_continued else "b",
@@ -148,7 +152,7 @@ def decode_block(value: bytes | None, *, is_own: bool = False) -> pa.Table:
 
 
 def segments(block: bytes) -> list[bytes]:
-    """Cut an encoded block into the values of its records."""
+    """Cut an encoded block into the values of the Kafka records that hold it."""
     if len(block) <= _SEGMENT_BYTES_MAX:
         return [block]
     return [
@@ -189,8 +193,8 @@ def stream_schema(text: str) -> pa.Schema:
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:
-    """Return ``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and
-    BLOCK_BYTES_MAX bytes, but for a row that is larger alone.
+    """Cut ``table`` into pieces that each fit a block: at most BLOCK_ROWS_MAX rows and
+    BLOCK_BYTES_MAX bytes. A row that is larger than a block is a piece of its own.
     """
     rows = table.num_rows
     if rows == 0:
@@ -202,8 +206,8 @@ def pieces(table: pa.Table) -> list[pa.Table]:
 
 
 def _halves(table: pa.Table) -> list[pa.Table]:
-    """Return ``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean
-    says little where sizes are skewed.
+    """Halve ``table`` until no piece of more than one row exceeds BLOCK_BYTES_MAX. Sizes may be
+    skewed, so the mean size of a row would not do.
     """
     rows = table.num_rows
     if rows == 1 or table.nbytes <= BLOCK_BYTES_MAX:
@@ -212,9 +216,7 @@ def _halves(table: pa.Table) -> list[pa.Table]:
 
 
 def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]]:
-    """Return the rows of ``table`` by bucket, buckets ascending; rows of one bucket keep their
-    order.
-    """
+    """Split ``table`` by bucket, in ascending order; rows of one bucket keep their order."""
     if table.num_rows == 0:
         return []
     event_time = table.column(EVENT_TIME).to_numpy()
@@ -230,7 +232,7 @@ def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]
 
 
 def mix(x: IntArray) -> IntArray:
-    """Return the finaliser of splitmix64."""
+    """Mix the bits of ``x`` by the finaliser of splitmix64."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
     return x ^ (x >> _U64(31))
@@ -291,7 +293,9 @@ def _hash_texts(
 
 
 def _hash_long(octets: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.uint64:
-    """Return the sum of ``_hash_bytes`` for one value, at the memory of _TEXT_BYTES of it."""
+    """Return the hash of ``_hash_bytes`` for one long value, in as little memory as _TEXT_BYTES of
+    text take.
+    """
     powers, _ = _powers(_TEXT_BYTES)
     total, before = _U64(0), _U64(1)
     with np.errstate(over="ignore"):
@@ -304,8 +308,8 @@ def _hash_long(octets: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.uint64:
 
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[IntArray, IntArray]:
-    """Return the prime to the power of 1 to ``count``, and its inverse to that of 0 to ``count``
-    - 1.
+    """Return the powers 1 to ``count`` of the prime, and the powers 0 to ``count - 1`` of its
+    inverse.
     """
     powers: IntArray = np.cumprod(np.full(count, _PRIME), dtype=np.uint64)
     inverses: IntArray = np.cumprod(np.full(count, _PRIME_INVERSE), dtype=np.uint64)
@@ -314,8 +318,8 @@ def _powers(count: int) -> tuple[IntArray, IntArray]:
 
 
 def _hash_alike(octets: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> IntArray:
-    """Return the sums of ``_hash_bytes`` for values of one length, as names and codes often are:
-    position by position, without any index.
+    """Return the hashes of ``_hash_bytes`` for values of equal length, such as names and codes:
+    computed position by position, without an index.
     """
     sums = np.zeros(len(octets), dtype=np.uint64)
     power = _U64(1)
@@ -357,8 +361,8 @@ def _hash_column(column: pa.Array) -> IntArray:
 
 
 def _exact(value: object) -> object:
-    """Return a nested value with its floating-point numbers left out: they count as little inside a
-    list as in a column of their own.
+    """Return a nested value without its floating-point numbers, which the digest leaves out within
+    a list as in a column of their own.
     """
     if isinstance(value, float):
         return "nan" if value != value else "number"  # noqa: PLR0124 - not a number
@@ -368,11 +372,11 @@ def _exact(value: object) -> object:
 
 
 def _words(column: pa.Array) -> tuple[list[str | None], list[str | None]]:
-    """Two texts of each nested or decimal value: the second has what the first leaves out, the
-    numbers with a fraction.
+    """Return two texts of each nested or decimal value: one without its floating-point numbers, and
+    one with them.
 
-    They are made of values that do not depend on a library: times are numbers in them, the pairs of
-    a map are in the order of its keys.
+    Texts are made of values that do not depend on a library's version: times are numbers, and the
+    pairs of a map are in the order of their keys.
     """
     values = column.to_pylist() if pa.types.is_decimal(column.type) else stored(column)
     return (
@@ -408,9 +412,7 @@ def row_hashes(table: pa.Table) -> IntArray:
 
 
 def digests(tables: Sequence[pa.Table]) -> list[int]:
-    """Return the digest of each of ``tables``. Where all have one schema, hashes their rows in one
-    pass.
-    """
+    """Return the digest of each of ``tables``. Tables of one schema are hashed together."""
     filled = [t for t in tables if t.num_rows]
     if not filled:
         return [0] * len(tables)
@@ -424,7 +426,7 @@ def digests(tables: Sequence[pa.Table]) -> list[int]:
 
 
 def digest(table: pa.Table) -> int:
-    """Sum modulo 2**64 of the hashes of the rows."""
+    """Return the digest of ``table``: the sum of its rows' hashes modulo 2**64."""
     return digests([table])[0]
 
 

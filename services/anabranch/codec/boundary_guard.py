@@ -28,13 +28,13 @@ from anabranch.protocol.log.records import (
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 POSITIONS_MAX: Final = 20_000
-"""Input positions in one boundary record, one per partition of a source's topics: every
-reader holds the last record of each writer.
+"""Maximum number of input positions in one boundary record, one per partition of a source's topics.
+Bounded because every reader holds the last record of each writer.
 """
 
 
 def check(entry: LogEntry) -> None:
-    """Return whether a writer may append ``entry``.
+    """Check that ``entry`` is within the limits and consistent, so that a writer may append it.
 
     Raises:
         RemoteProtocolError: it is beyond a limit, or contradicts itself.
@@ -210,7 +210,7 @@ def _check_parts(parts: tuple[Part, ...]) -> None:
 
 
 def check_part(part: Part) -> None:
-    """Reject a part with a number out of range.
+    """Check the numbers of a part.
 
     Raises:
         RemoteProtocolError: as ``check``.

@@ -39,21 +39,24 @@ from anabranch.protocol.log.records import (
 )
 
 BOUNDARY_BYTES_MAX: Final = 8 * MIB
-"""A boundary record as a Kafka record: rejected unread above it."""
+"""Maximum size of a boundary record as a Kafka record, in bytes. A larger one is rejected unread.
+"""
 
 SNAPSHOT_BYTES_MAX: Final = 15 * MIB
-"""A log snapshot as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
+"""Maximum size of a log snapshot as a Kafka record, in bytes: below the ``max.message.bytes`` of a
+boundary log.
+"""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _HEADER: Final = "anabranch-record"
-"""Says to people and tools what a record is; never read by us."""
+"""Header that names the kind of a record, for people and tools; this project never reads it."""
 
 _NAMES: Final = ("boundary_record", "branch_ended", "recomputed", "epoch_started", "log_snapshot")
 
 
 def encode(entry: LogEntry) -> tuple[bytes, Headers]:
-    """Value and headers of a record of a boundary log.
+    """Return the value and headers of a boundary log's record.
 
     Raises:
         LocalProtocolError: the entry is beyond a limit, or is not one that ``decode`` would take: a
@@ -88,7 +91,7 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
 
 
 def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
-    """Return the record of a boundary log in ``value``; ``headers`` are not needed and not trusted.
+    """Return the record in ``value``. ``headers`` are neither needed nor trusted.
 
     Raises:
         RemoteProtocolError: it is torn, unknown, too large, or holds what no writer may say.

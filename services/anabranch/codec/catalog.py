@@ -59,7 +59,7 @@ BROKERS_OWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class AvroRecord:
-    """One version of one of our own records."""
+    """Version of one of this project's own record schemas."""
 
     name: str
     version: int
@@ -69,12 +69,12 @@ class AvroRecord:
     fingerprint: bytes
     """CRC-64 of the canonical form, 8 bytes as in the single-object header."""
     read: WireRead
-    """Reads a body as a tuple of the fields' values."""
+    """Function that reads a record's body as a tuple of the fields' values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicKind:
-    """Properties that all topics of a kind have in common."""
+    """Properties that all topics of one kind share."""
 
     kind: str
     description: str
@@ -82,15 +82,15 @@ class TopicKind:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     records: Mapping[str, tuple[int, ...]] | str
-    """Our records with versions, or "arrow" or "user"."""
+    """Names of the project's records that the topics hold, with versions; or "arrow" or "user"."""
     partitions: int | str
-    """A number, or "pipeline" or "user" where the pipeline file or the user decides."""
+    """Number of partitions; or "pipeline" or "user", if the pipeline file or the user decides."""
     config: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic as it must be. ``config`` are broker settings by their Kafka names."""
+    """Settings that a topic must have. ``config`` holds broker settings by their Kafka names."""
 
     name: str
     partitions: int
@@ -100,14 +100,14 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All records and topics."""
+    """Catalog of all record schemas and kinds of topics."""
 
     records: Mapping[tuple[str, int], AvroRecord]
     topics: Mapping[str, TopicKind]
     by_fingerprint: Mapping[bytes, AvroRecord]
 
     def newest(self, name: str) -> AvroRecord:
-        """Return the version that is written."""
+        """Return the newest version of the record ``name``, which is the one that is written."""
         return self.records[name, max(version for known, version in self.records if known == name)]
 
 
@@ -241,7 +241,9 @@ def _record(path: Path, name: str, version: int) -> AvroRecord:
 
 
 def _incompatible(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return why a reader of ``new`` could not read what was written as ``old``."""
+    """Return why a reader of the schema ``new`` could not read what was written with ``old``; empty
+    if it can.
+    """
     before = {entry["name"]: entry["type"] for entry in old["fields"]}
     found = []
     for entry in new["fields"]:

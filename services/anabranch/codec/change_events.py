@@ -36,7 +36,9 @@ envelope have other names.
 
 
 class PayloadDecoder:
-    """Decodes values which may have the object around them that Connect's JSON converter writes."""
+    """Decoder of values that may be wrapped in the object that Kafka Connect's JSON converter
+    writes around each value.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,9 @@ class PayloadDecoder:
         schema_of: SchemaOf | None = None,
         bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
-        """See ``Decoder``. Fields that the record has not are ignored."""
+        """Prepare the decoder; arguments as for ``Decoder``. Fields that the record does not have
+        are ignored.
+        """
         self._schema = record.arrow_schema()
         self._plain = Decoder(record, format_, "ignore", schema_of, bytes_max)
         payload = Field("payload", "record", inner=record.fields)
@@ -59,7 +63,7 @@ class PayloadDecoder:
     def decode(
         self, values: Sequence[bytes | None], schema_ids: Sequence[bytes | None] | None = None
     ) -> Decoded:
-        """Make a row or a rejection of every value, as ``Decoder.decode``."""
+        """Decode every value to a row or a rejection, as ``Decoder.decode`` does."""
         wraps = enumerate(values if self._may_wrap else [])
         places = [i for i, value in wraps if value and _WRAPPED.match(value)]
         if not places:
@@ -96,7 +100,7 @@ class PayloadDecoder:
 
 
 class ChangeDecoder:
-    """Decodes the change events of one table. Tombstones are neither rows nor rejected."""
+    """Decoder of the change events of one table. Tombstones become neither rows nor rejections."""
 
     def __init__(
         self,
@@ -105,7 +109,8 @@ class ChangeDecoder:
         schema_of: SchemaOf | None = None,
         bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
-        """``record`` is the envelope or the row; see ``Decoder``.
+        """Prepare the decoder. ``record`` is the envelope or the row; the other arguments are as
+        for ``Decoder``.
 
         Raises:
             ConfigurationError: As ``change_schema`` and ``Decoder``.
@@ -120,8 +125,8 @@ class ChangeDecoder:
     def decode(
         self, values: Sequence[bytes | None], schema_ids: Sequence[bytes | None] | None = None
     ) -> Decoded:
-        """Make a row or a rejection of every value but tombstones. The table has the columns of a
-        row, ``op``, and if there is one SOURCE_TIME.
+        """Decode every value but tombstones to a row or a rejection. The table has the columns of a
+        row, ``op``, and SOURCE_TIME if the envelope has that time.
         """
         found = self._decoder.decode(values, schema_ids)
         rejected = [
@@ -157,7 +162,9 @@ class ChangeDecoder:
 
 
 def _rows(decoded: Decoded, places: Sequence[int]) -> list[int]:
-    """Return the place of each decoded row; ``places`` are those of the values."""
+    """Return the position among all values of each decoded row. ``places``: the positions of the
+    values that were decoded.
+    """
     rows = range(decoded.table.num_rows) if decoded.rows is None else decoded.rows
     return [places[row] for row in rows]
 

@@ -14,7 +14,9 @@ from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError
 
 OP: Final = "op"
-"""Column of what changed: ``c`` create, ``u`` update, ``d`` delete, ``r`` read by a snapshot."""
+"""Column with the kind of the change: ``c`` create, ``u`` update, ``d`` delete, ``r`` read by a
+snapshot.
+"""
 SOURCE_TIME: Final = "source.ts_ms"
 """Column of the time of the change in the database, in ms: after the row's, until the event time
 is known. No user's column has a dot in its name.
@@ -26,7 +28,8 @@ class ChangeSchema:
     """Schemas of a table's change events."""
 
     envelope: RecordSchema
-    """Schema that is read of each value: ``before``, ``after``, ``op``, and of ``source`` the time.
+    """Schema with which each value is read: ``before``, ``after``, ``op``, and the time within
+    ``source``.
     """
     rows: RecordSchema
     """Columns of a row, and ``op``."""

@@ -22,15 +22,15 @@ Leaf = Callable[[pa.Array], list[Any]]
 Make = Callable[[list[str]], Callable[..., Any]]
 Pairs = Callable[[list[tuple[Any, Any]]], Any]
 Part = Callable[[int], Callable[[Any], Any]]
-"""Gets field ``i`` of a record."""
+"""Function that returns field ``i`` of a record."""
 
 # Bytes of a decimal in Arrow.
 _WORD: Final = 16
 
 
 def column_of(values: Sequence[Any], field: Field, part: Part = itemgetter) -> pa.Array:
-    """Return the column of ``values``, None among them or not. Pairs of a map may be a dict
-    instead.
+    """Return the Arrow column of ``values``, any of which may be None. A map's pairs may also be
+    given as a dict.
     """
     kind = field.arrow_type()
     if field.kind == "decimal":
@@ -62,16 +62,16 @@ def column_of(values: Sequence[Any], field: Field, part: Part = itemgetter) -> p
 def in_order(
     pairs: dict[Any, Any] | list[tuple[Any, Any]], *, by_text: bool = False
 ) -> list[tuple[Any, Any]]:
-    """Return the pairs of a map in the order of their keys. ``by_text``: in that of the keys' text,
-    since Python does not order the keys (``has_order``).
+    """Return the pairs of a map in the order of their keys; with ``by_text`` in the order of the
+    keys' texts, for keys that Python does not order (``has_order``).
     """
     key = (lambda pair: repr(pair[0])) if by_text else itemgetter(0)
     return sorted(pairs.items() if isinstance(pairs, dict) else pairs, key=key)
 
 
 def has_order(kind: pa.DataType) -> bool:
-    """Return whether Python has a total order of values of ``kind``: of NaN and of nested values,
-    in which something may be missing, it has none.
+    """Return whether Python orders all values of the type ``kind``. It does not order NaN, nor
+    nested values with missing parts.
     """
     return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
 
@@ -109,12 +109,12 @@ def values_of(column: pa.Array, leaf: Leaf, record: Make, pairs: Pairs = list) -
 
 
 def stored(column: pa.Array) -> list[Any]:
-    """Return the values of a column as ``column_of`` takes them."""
+    """Return the values of a column in the form that ``column_of`` takes."""
     return values_of(column, _stored_leaf, lambda _: lambda *parts: parts)
 
 
 def unscaled(column: pa.Array) -> list[int | None]:
-    """Return the unscaled integers of decimals."""
+    """Return the unscaled integers of a decimal column."""
     if not pa.types.is_decimal128(column.type):
         column = column.cast(pa.decimal128(38, column.type.scale))
     _, data = column.buffers()
@@ -126,7 +126,7 @@ def unscaled(column: pa.Array) -> list[int | None]:
 
 
 def micros(column: Any) -> Any:
-    """Return a timestamp column as microseconds."""
+    """Return the values of a timestamp column in microseconds."""
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
 
 
@@ -151,13 +151,13 @@ def _decimals(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 
 
 def _inside(column: pa.Array, inner: pa.Array) -> pa.Array:
-    """Return the items of all lists of ``column``, which may be a slice."""
+    """Return the items of all lists of ``column``, which may be a slice of a longer column."""
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return inner.slice(first, last - first)
 
 
 def _ranges(column: pa.Array) -> list[tuple[int, int]]:
-    """Return the ranges of each list's items in ``_inside``, as (first, after the last)."""
+    """Return, for each list, the range of its items in ``_inside``, as (first, after the last)."""
     offsets = column.offsets.to_numpy()
     return list(pairwise((offsets - offsets[0]).tolist()))

@@ -33,8 +33,8 @@ from anabranch.protocol.control.records import (
 from anabranch.protocol.errors import RemoteProtocolError
 
 ALARM_CHARACTERS_MAX: Final = 20_000
-"""Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm
-always fits its topic.
+"""Maximum length of an alarm's text, in characters. A longer one, such as a traceback of a deep
+recursion, is cut, so that an alarm always fits its topic.
 """
 
 _KINDS: Final[dict[str, type[ControlRecord]]] = {
@@ -52,7 +52,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason", "withdrawn", "because"})
-"""Fields whose texts are for people, and are cut to fit. All other texts are names."""
+"""Fields with text for people, which is cut to fit. All other texts are names."""
 
 
 def encode(entry: ControlRecord) -> bytes:
@@ -147,7 +147,7 @@ def key_of(entry: ControlRecord) -> bytes:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a field's value as the schema wants it."""
+    """Return a field's value in the form that the Avro schema wants."""
     if name in ("positions", "inherited"):
         return [{"partition": partition, "offset": offset} for partition, offset in value]
     if name == "votes":

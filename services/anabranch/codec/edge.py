@@ -25,20 +25,20 @@ from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The content of some values."""
+    """Result of decoding some values: the accepted rows and the rejections."""
 
     table: pa.Table
-    """Accepted records in order: the record's columns, nothing more."""
+    """Accepted records, in order, with the columns of the record alone."""
     rows: list[int] | None
-    """Index into the values of each row of the table; None: all were accepted."""
+    """Index among the values of each row of the table; None if all values were accepted."""
     rejected: Rejected
-    """(index, why) of each value that cannot be used, ascending."""
+    """Pairs (index, reason) of the values that were rejected, ascending."""
     size_bytes: int
     """Total size of the values, in bytes."""
 
 
 class Decoder:
-    """Decodes the values of a source's topics.
+    """Decoder of the values of a source's topics.
 
     Args:
         record: Record that each value is.
@@ -67,7 +67,7 @@ class Decoder:
     def decode(
         self, values: Sequence[bytes | None], schema_ids: Sequence[bytes | None] | None = None
     ) -> Decoded:
-        """Make a row or a rejection of every value.
+        """Decode every value to a row or a rejection.
 
         Args:
             values: Values of records.
@@ -101,10 +101,10 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Columns and format of the key of an output's records."""
+    """Columns and format of the keys of an output's records."""
 
     columns: Sequence[str] = ()
-    """Names of the columns; none: records have no key."""
+    """Names of the key's columns; empty if records have no key."""
     format: str = "json"
     """Format of the key, one of ``FORMATS``."""
     register: Register | None = None
@@ -115,8 +115,8 @@ _NO_KEY: Final = Key()
 
 
 class Encoder:
-    """Encodes rows for an output topic: ``columns`` make the value, those named in ``key`` the key
-    in its own format.
+    """Encoder of rows for an output topic: ``columns`` make the value, and the columns named in
+    ``key`` make the key, in its own format.
 
     Args:
         columns: Columns of the value; ``event_time`` only if it is among them.

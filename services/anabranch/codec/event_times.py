@@ -23,7 +23,7 @@ Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _PER_MS: Final = {"ns": (1_000_000, 1), "us": (1_000, 1), "ms": (1, 1), "s": (1, 1_000)}
-"""Unit -> (divisor, factor) from the unit to ms."""
+"""Divisor and factor that convert each unit to ms."""
 _LONG_MAX: Final = 2**63 - 1
 _MICROS: Final = 1_000_000
 
@@ -69,7 +69,9 @@ def times_of(column: pa.ChunkedArray, unit: str, zone: str | None = None) -> Tim
 
 
 def _in_utc(micros: pa.Array, zone: str) -> pa.Array:
-    """Return the microseconds since 1970 of what the clocks of ``zone`` show."""
+    """Return the microseconds since 1970 at which the clocks of ``zone`` show each of the times
+    ``micros``.
+    """
     seconds = np.floor_divide(pc.fill_null(micros, 0).to_numpy(), _MICROS)
     offsets = clock_offsets(pa.array(seconds), zone_of(zone))
     return pc.subtract(micros, pc.multiply(offsets, _MICROS))
@@ -158,4 +160,4 @@ def unusable(
 
 
 _TEXT_MAX: Final = 60
-"""Characters that a message shows of a text."""
+"""Maximum length of a text that a message shows, in characters."""

@@ -32,10 +32,12 @@ from anabranch.protocol.federation.stream_ledger import StreamMetered
 from anabranch.protocol.federation.stream_signers import StreamSigner
 
 FEDERATION_BYTES_MAX: Final = 256 * 1024
-"""A contract, an entry of a ledger, an offer: room for as many tasks as a contract may name."""
+"""Maximum size of a contract, a ledger entry or an offer, in bytes: room for as many tasks as a
+contract may name.
+"""
 
 FEDERATION_ITEMS_MAX: Final = 1_000
-"""Items of all lists in such a record: tasks, or findings."""
+"""Maximum number of items of all lists in such a record, such as tasks or findings."""
 
 CATALOG_BYTES_MAX: Final = 512 * 1024
 """Maximum size of a participant's catalog entry for one pipeline, in bytes: room for the columns of
@@ -43,10 +45,10 @@ a hundred streams, and below the ``max.message.bytes`` of a catalog.
 """
 
 CATALOG_ITEMS_MAX: Final = 4_096
-"""Items of all lists in it: streams, offers, and what these name."""
+"""Maximum number of items of all lists in a catalog entry: streams, offers, and what these name."""
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
-"""An amount that may be larger than Avro's."""
+"""Pattern of an amount, which is written as text since it may exceed 64 bits."""
 
 KINDS: Final[dict[str, type[Any]]] = {
     "contract": Contract,
@@ -69,7 +71,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "stream_signer": StreamSigner,
     "catalog_entry": CatalogEntry,
 }
-"""Statements by the names of their records."""
+"""Types of statements, by the names of their records."""
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _KEY: Final = "published_key"
 _ENTRY: Final = "catalog_entry"
@@ -81,7 +83,7 @@ class Signed(NamedTuple):
     """Statement of a record with its signature, which is not verified yet."""
 
     statement: Any
-    """One of the kinds above."""
+    """Statement, of one of the types in ``KINDS``."""
     signature: Signature
 
 
@@ -98,7 +100,7 @@ def encode(statement: Statement, signature: Signature) -> bytes:
 
 
 def encode_key(word: PublishedKey) -> bytes:
-    """Return the value of a record in a log of keys.
+    """Return the value of a record in a log of keys, for the statement ``word``.
 
     Raises:
         LocalProtocolError: it does not fit its schema: a bug here.
@@ -130,8 +132,8 @@ def decode_catalog(value: bytes | None) -> Signed:
 
 
 def decode_key_log(value: bytes | None) -> PublishedKey | Signed:
-    """Return the word in a record of a log of keys: about a key, or, signed, about who may sign a
-    stream.
+    """Return the statement in a record of a log of keys: about a key, or a signed one about the
+    participants that may sign a stream.
 
     Raises:
         RemoteProtocolError: as of ``decode``.
@@ -155,7 +157,7 @@ def _read(value: bytes | None, where: str, names: Collection[str]) -> tuple[str,
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as the schema wants it."""
+    """Return a value in the form that the Avro schema wants."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {
             field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA_DEPTH_MAX: Final = 8
-"""Records, arrays and maps within each other in a record schema: each costs a call per value and a
-level of every column. Below RECORD_DEPTH_MAX.
+"""Maximum nesting of records, arrays and maps in a record schema. Each level costs a call per value
+and a level of every column. Below RECORD_DEPTH_MAX.
 """
 
 KINDS: Final = ("int", "long", "float", "double", "boolean", "string", "bytes")
@@ -48,21 +48,21 @@ NUMBERS: Final = {
 }
 """Logical types that a column holds as the number that Avro writes, each with its plain type."""
 DURATION: Final = ("months", "days", "millis")
-"""Fields of a duration's column."""
+"""Fields of the column of a duration."""
 DURATION_BYTES: Final = 12
 UUID_BYTES: Final = 16
 BRANCH: Final = "member_"
-"""Prefix of a union's fields, before the name of a branch's type, as Spark's Avro reader calls
-them.
+"""Prefix of the names of a union's fields, before the branch's type. Spark's Avro reader names them
+so.
 """
 _MERGED: Final = {
     frozenset({"int", "long"}): "long",
     frozenset({"float", "double"}): "double",
 }
-"""Unions that are one plain column, as in Spark: the wider type holds both."""
+"""Unions of two types that are read as one plain column, as in Spark: the wider type holds both."""
 NESTED: Final = ("record", "array", "map")
 RESERVED: Final = ("event_time",)
-"""Columns that anabranch adds: a record may not have its own of that name."""
+"""Names of columns that anabranch adds, which a record must not use."""
 
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
@@ -75,7 +75,9 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}\Z")
 _FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases", "alias"}
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FIXED_BYTES_MAX: Final = 1 * limits.MIB
-"""Size of a fixed: more than a record may have is a mistake of its schema."""
+"""Maximum size of a ``fixed``, in bytes: that of a whole record. A larger one is a mistake in the
+schema.
+"""
 _HINT: Final = (
     f"use one of {', '.join(KINDS)}, {', '.join((*LOGICAL, *NUMBERS))}, decimal, duration, an"
     " enum, a fixed, a record, array or map of these, or a union of them"
@@ -84,8 +86,8 @@ _HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column, or a part of one. ``default`` counts only if ``has_default``; it is a value as
-    ``codec.columns`` takes it.
+    """Column, or a part of a nested column. ``default``, in the form that ``codec.columns`` takes,
+    counts only with ``has_default``.
     """
 
     name: str
@@ -94,11 +96,11 @@ class Field:
     default: object = None
     has_default: bool = False
     null_first: bool = False
-    """Null is the first branch of the union."""
+    """Whether null is the first branch of the field's union."""
     precision: int = 0
     scale: int = 0
     size: int = 0
-    """Bytes of what Avro writes as a ``fixed``; 0: it is none."""
+    """Number of bytes of an Avro ``fixed``; 0 if the field is none."""
     inner: tuple[Field, ...] = ()
     """The fields of a record, the items of an array, the values of a map, the branches of a
     union.
@@ -108,11 +110,11 @@ class Field:
     names: tuple[str, ...] = ()
     """Name and aliases of the record, enum or fixed, without namespaces."""
     symbols: tuple[str, ...] = ()
-    """Texts that a field of kind string may be, if it is an enum."""
+    """Texts that the field may have, if it is an enum."""
     symbol_default: str = ""
-    """Text that stands for symbols which are not known; empty: there is none."""
+    """Symbol that replaces unknown ones; empty if there is none."""
     logical: str = ""
-    """Logical type that ``kind`` does not tell."""
+    """Logical type, if ``kind`` does not imply it."""
     is_union: bool = False
     alias: str = ""
     """Name of the field in JSON; empty: that of the column."""
@@ -124,8 +126,8 @@ class Field:
 
     @property
     def arrow(self) -> pa.Field:
-        """The column in Arrow. What stands inside of a value may be null, as in most of what
-        Spark computes.
+        """Column in Arrow. Parts of nested values may be null, as in most results that Spark
+        computes.
         """
         import pyarrow as pa  # the client and the reading commands do without it
 
@@ -175,18 +177,18 @@ class Field:
 
     @property
     def is_checked_text(self) -> bool:
-        """Whether JSON has the value as a text of a form of its own."""
+        """Whether the value is a JSON string whose form is checked."""
         is_own = self.kind in LOGICAL or self.kind == "decimal"
         return is_own or bool(self.symbols) or (self.kind == "bytes" and self.size > 0)
 
     @property
     def is_nested(self) -> bool:
-        """Whether it has parts."""
+        """Whether the field has parts."""
         return self.kind in NESTED
 
     @property
     def has_items(self) -> bool:
-        """Whether the number of its values is up to who writes it."""
+        """Whether the writer decides how many values the field holds."""
         return self.kind in ("array", "map") or any(field.has_items for field in self.inner)
 
     def shown(self) -> str:
@@ -200,8 +202,8 @@ class Field:
 
 
 class FieldParser:
-    """Parser of Avro's notation into fields. ``mistakes`` gets a line for each that cannot be
-    carried; ``record`` is the full name of the record whose fields they are.
+    """Parser of Avro's JSON notation into fields. It adds a line to ``mistakes`` for each field
+    that cannot be carried; ``record`` is the full name of the record that has the fields.
     """
 
     def __init__(self, mistakes: list[str], record: str = "") -> None:
@@ -301,7 +303,7 @@ class FieldParser:
         return replace(field, logical=logical) if NUMBERS.get(logical) == kind else field
 
     def _reference(self, name: str, space: str, path: str) -> Field | None:
-        """Return the field of a type that is defined before."""
+        """Return the field of a named type that was defined earlier in the schema."""
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self._open:
             self._mistakes.append(
@@ -342,8 +344,8 @@ class FieldParser:
         return Field("", "record", inner=tuple(inner), is_union=True)
 
     def _small(self, avro: dict[str, Any], space: str, path: str) -> Field | None:
-        """Return the field of a decimal, an enum or a fixed. Further fields may refer to what has a
-        name.
+        """Return the field of a decimal, an enum or a fixed. Later fields may refer to a named
+        one.
         """
         if avro["type"] not in ("bytes", "fixed", "enum"):
             return None
@@ -442,7 +444,7 @@ class FieldParser:
 
     @property
     def count(self) -> int:
-        """Fields so far; beyond RECORD_FIELDS_MAX the rest is not looked at."""
+        """Number of fields so far. Fields beyond RECORD_FIELDS_MAX are not parsed."""
         return self._count
 
 
@@ -455,7 +457,7 @@ def unknown_keys(avro: dict[str, Any], known: set[str]) -> list[str]:
 
 
 def _clash(field: Field, others: list[Field]) -> str:
-    """Return why ``field`` cannot be next to ``others``; empty if it can."""
+    """Return why a record cannot have ``field`` beside ``others``; empty if it can."""
     for other in others:
         if field.name == other.name:
             return "is there twice"

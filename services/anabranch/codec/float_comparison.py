@@ -1,8 +1,8 @@
-"""Do two replicas have the same floating-point numbers in a bucket?
+"""Comparison of the floating-point numbers of two replicas in one bucket.
 
-Digests leave them out, since a sum of floats depends on the order of additions. Here the rows of
-both are brought into the canonical order, in which the columns that are not floats come first, and
-their floats compared one by one. Floats inside of nested values are not looked at.
+Digests leave these numbers out, since a sum of floats depends on the order of addition. Here the
+rows of both replicas are sorted into the canonical order, in which columns of other types come
+first, and the floats are compared row by row. Floats within nested values are not compared.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from anabranch.codec.blocks import canonical_sort
 _Floats = npt.NDArray[np.float64]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Far above what the order of additions changes in a sum of a million doubles, far below what
-anybody means.
+"""Relative tolerance: far above what the order of addition changes in a sum of a million doubles,
+and far below any difference that matters to users.
 """
 ABSOLUTE_TOLERANCE: Final = 1e-9
-"""Absolute tolerance, for sums that cancel out to about nothing."""
+"""Absolute tolerance, for sums whose terms cancel out to nearly zero."""
 _SINGLE_TOLERANCE: Final = 1e-4
 """Tolerance, relative and absolute, of columns of single precision."""
 
 
 def _largest(mine: _Floats, other: _Floats) -> float:
-    """Return the largest difference of two numbers as a part of the larger one; infinite where one
-    of two is no finite number.
+    """Return the largest relative difference between two columns; infinite if one of them has a
+    number that is not finite.
     """
     finite = np.isfinite(mine) & np.isfinite(other)
     if not finite.all():

@@ -1,8 +1,9 @@
-"""The formats of users' values, by the names that a pipeline file calls them.
+"""Formats of users' values, by the names that a pipeline file uses.
 
-A format is a module and a line in ``FORMATS``. All who read a pipeline file, decode a source, send
-to one or encode an output ask the table; none of them knows a format by its name. A format loads
-Arrow with its first codec: the client and the reading commands do without it.
+A format is a module and an entry in ``FORMATS``. Readers of pipeline files, decoders of sources,
+``anabranch produce`` and encoders of outputs use that table, and none of them knows a format by its
+name. A format imports Arrow with its first codec, so the client and the commands that only read the
+file do without it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ValueDecoder(Protocol):
-    """Reads the values of one record."""
+    """Decoder of the values of one record schema."""
 
     def decode(self, values: Sequence[bytes], /) -> tuple[pa.Table, Rejected]:
         """Return the records of ``values``, in order, and (index, why) of each that is none,
@@ -35,7 +36,7 @@ class ValueDecoder(Protocol):
 
 
 class ValueEncoder(Protocol):
-    """Writes the rows of one output."""
+    """Encoder of the rows of one output."""
 
     def encode(self, table: pa.Table, /) -> list[bytes]:
         """Return one value per row. ``table`` has at least the columns that make the value."""
@@ -83,7 +84,7 @@ class Format(Protocol):
     def from_json(
         self, record: RecordSchema, register: Register | None, /
     ) -> Callable[[Sequence[bytes]], list[bytes]]:
-        """Make values of a source out of records in JSON, which were checked.
+        """Return a function that encodes checked JSON records as values of a source.
 
         Raises:
             ConfigurationError: the registry rejects the schema.

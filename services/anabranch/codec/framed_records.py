@@ -13,13 +13,13 @@ from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 
 ReadBodies = Callable[[Sequence[bytes]], tuple[pa.Table, Rejected]]
-"""Reader of the values of one writer's schema, without framing: the records in order, and (index,
-why) of each value that is none.
+"""Function that reads bodies written with one writer's schema, without their framing: returns the
+records in order, and (index, reason) of each body that is none.
 """
 
 
 class FramedDecoder:
-    """Decoder of the values of one source. ``use`` makes the reader of a writer's schema."""
+    """Decoder of the values of one source. ``use`` returns the reader for a writer's schema."""
 
     def __init__(self, record: RecordSchema, schema_of: SchemaOf, use: Use[ReadBodies]) -> None:
         self._schema = record.arrow_schema()

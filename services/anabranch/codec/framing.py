@@ -1,8 +1,8 @@
-"""Confluent framing: how a value names the schema of a registry that it was written with.
+"""Confluent framing: the bytes by which a value names the registry schema that it was written with.
 
 The framing is a prefix of the value: 0 and four bytes of id, or 1 and sixteen bytes of GUID. Newer
-serializers put the same bytes into a header of the record and leave the value as it is; the bytes
-of the header before those of the value are a framed value again, which is all that decoders know.
+serializers put the same bytes into a header of the Kafka record and leave the value unframed.
+``framed`` puts the header's bytes before the value again, so that decoders know only one form.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ HEADER_BYTES_MAX: Final = 128
 which this allows a nesting of dozens.
 """
 SCHEMA_IDS_MAX: Final = 1_000
-"""Number of ids of a registry that are asked for at once, and of those that are remembered, usable
-and others apart: more than the versions of any record. A writer of the topic can make up any number
-of them; they must block neither memory nor the ids that producers use.
+"""Maximum number of registry ids that are looked up at once, and of usable and of unusable ids that
+are remembered: more than the versions of any record. Writers can invent any number of ids, which
+must neither exhaust memory nor displace the ids that producers use.
 """
 
 V = TypeVar("V")
@@ -55,8 +55,8 @@ class SchemaOf(Protocol):
 
 
 class Use(Protocol[V_co]):
-    """Compilation of a writer's schema into what reads its records. ConfigurationError: it cannot
-    be read.
+    """Function that compiles a writer's schema into a reader of its records. Raises
+    ConfigurationError if the schema cannot be read as the record.
     """
 
     def __call__(self, key: SchemaKey, schema: WriterSchema, /) -> V_co:
@@ -101,7 +101,7 @@ def framed(
 
 
 class LearnedSchemas(Generic[V]):
-    """Schemas of a registry by the framings that name them, each asked for once and compiled once.
+    """Registry schemas by the framings that name them, each looked up and compiled once.
 
     A schema that does not exist, or cannot be read as the record, is no error: records that were
     written with it are rejected. A schema that the registry does not have is asked for again with
@@ -111,17 +111,19 @@ class LearnedSchemas(Generic[V]):
     """
 
     def __init__(self, schema_of: SchemaOf, use: Use[V]) -> None:
-        """Keep the arguments. ``use`` makes of a schema what reads its records."""
+        """Keep the arguments. ``use`` compiles a schema into a reader of its records."""
         self._schema_of, self._use = schema_of, use
         self.usable: dict[bytes, V] = {}
         self._unusable: dict[bytes, str] = {}
-        """Framing -> why records with it are rejected. It stays so: a schema never changes."""
+        """Reason to reject records, by framing. It never changes, since a schema never changes."""
         self._missing: dict[bytes, str] = {}
-        """The same of those whose schema the registry did not have when it was asked last."""
+        """Reason to reject records, by framing, for schemas that the registry did not have at the
+        last lookup.
+        """
 
     def learn(self, framings: Iterable[bytes]) -> list[bytes]:
-        """Ask for the schemas of ``framings`` that are not known yet; return those that are usable
-        from now on.
+        """Look up the schemas of ``framings`` that are not known yet. Return the framings that have
+        become usable.
 
         Raises:
             AnabranchError: as ``schema_of``, for want of an answer.
@@ -149,7 +151,7 @@ class LearnedSchemas(Generic[V]):
         return learned
 
     def _forget(self, in_use: set[bytes]) -> None:
-        """Forget the oldest of those that are of no use, except ``in_use``, above the limit."""
+        """Forget the oldest unusable framings above the limit, except those ``in_use``."""
         above = len(self._missing) + len(self._unusable) - SCHEMA_IDS_MAX
         for kept in (self._missing, self._unusable):
             for framing in [each for each in kept if each not in in_use][: max(0, above)]:

@@ -22,7 +22,7 @@ class Admission(NamedTuple):
 
     values: list[bytes]
     rows: list[int] | None
-    """Their indexes among all; None: all may."""
+    """Indexes of the admitted values among all; None if all were admitted."""
     rejected: Rejected
     size_bytes: int
     """Total size of the values, the rejected ones included, in bytes."""
@@ -43,7 +43,7 @@ def rejection(value: bytes | None, bytes_max: int = RECORD_BYTES_MAX) -> RecordR
 
 
 def admit(values: Sequence[bytes | None], bytes_max: int = RECORD_BYTES_MAX) -> Admission:
-    """Return the values that may be decoded, and the others with the reason."""
+    """Sort ``values`` by size alone into those that may be decoded and rejections."""
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     except TypeError:

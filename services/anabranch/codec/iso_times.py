@@ -24,14 +24,17 @@ _FORM: Final = (
     r"(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?$"
 )
 _QUARTER_S: Final = 900
-"""Step of the offsets of zones, in s: within a quarter of an hour on the clock a zone has one."""
+"""Step in which zones' offsets are looked up, in s: within a quarter of an hour on the clock a zone
+has one offset.
+"""
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - what a clock on the wall shows
 _NEVER: Final = np.iinfo(np.int64).min
-"""Offset of a time that no clock of the zone shows."""
+"""Offset that stands for a time which the clocks of the zone never show."""
 
 
 def milliseconds(texts: pa.Array, zone: tzinfo | None = None) -> pa.Array:
-    """Return the ms since 1970 of each text; null: it is null, or no time.
+    """Return the ms since 1970 of each text; null for a null or a text that is no time. ``zone`` is
+    that of texts without a zone of their own; with None such a text is no time.
 
     ``zone`` is that of texts which name none; None: they are no times.
     """
@@ -47,8 +50,8 @@ def milliseconds(texts: pa.Array, zone: tzinfo | None = None) -> pa.Array:
 
 
 def clock_offsets(seconds: pa.Array, zone: tzinfo) -> pa.Array:
-    """Return the s by which the clocks of ``zone`` are ahead of UTC when they show ``seconds``
-    since 1970; null: they never do.
+    """Return by how many seconds the clocks of ``zone`` are ahead of UTC when they show each of
+    ``seconds`` since 1970; null where they never show it.
     """
     quarters = np.floor_divide(pc.fill_null(seconds, 0).to_numpy(), _QUARTER_S)
     unique, inverse = np.unique(quarters, return_inverse=True)
@@ -58,7 +61,9 @@ def clock_offsets(seconds: pa.Array, zone: tzinfo) -> pa.Array:
 
 
 def _clock_seconds(whole: pa.Array) -> pa.Array:
-    """Return the seconds from 1970 to each date and time on a clock; null: there is no such."""
+    """Return the seconds from 1970 to each date and time of day; null where there is no such date
+    or time.
+    """
     try:
         return whole.cast(pa.timestamp("s")).cast(pa.int64())
     except pa.ArrowInvalid:
@@ -71,8 +76,8 @@ def _clock_seconds(whole: pa.Array) -> pa.Array:
 
 
 def _offsets(seconds: pa.Array, named: pa.Array, zone: tzinfo | None) -> pa.Array:
-    """Return the s by which each clock is ahead of UTC; null: it has no zone, or never shows this
-    time.
+    """Return by how many seconds each text's clock is ahead of UTC; null where the text has no
+    zone, or its clock never shows the time.
     """
     names = pc.dictionary_encode(pc.fill_null(named, "Z"))
     known = names.dictionary.to_pylist()
@@ -84,7 +89,7 @@ def _offsets(seconds: pa.Array, named: pa.Array, zone: tzinfo | None) -> pa.Arra
 
 
 def _offset_of(name: str) -> int | None:
-    """Return the s by which a zone such as ``Z``, ``+02`` or ``-0530`` is ahead of UTC."""
+    """Return by how many seconds a zone such as ``Z``, ``+02`` or ``-0530`` is ahead of UTC."""
     if name in ("Z", "z"):
         return 0
     hours, minutes = int(name[1:3] or 24), int(name[3:].lstrip(":") or 0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class JsonFormat:
-    """Objects, which name their fields. There is nothing to register."""
+    """JSON format of users' values. JSON objects name their fields, so no schema is registered."""
 
     has_extra_fields: Final = True
     schema_kind: Final = None

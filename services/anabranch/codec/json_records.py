@@ -54,7 +54,7 @@ from anabranch.protocol.limits import RECORD_DEPTH_MAX, RECORD_ITEMS_MAX
 
 ExtraFields = Literal["ignore", "reject"]
 Logical = Callable[[Field, object], Any]
-"""Makes a field's value of what JSON has for it, where JSON lacks its type. Raises UnfitError."""
+"""Converter from a JSON value to a field whose type JSON lacks. Raises UnfitError."""
 
 _TYPES: Final[dict[str, Any]] = {
     "int": Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)],
@@ -73,8 +73,8 @@ _NUMBERS: Final[dict[str, Any]] = {
 }
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-"""Texts in outputs of numbers that JSON lacks, by their text in Python: as Spark's ``to_json`` and
-Protobuf write them. Not null, so that readers can tell them from it.
+"""Texts that outputs have for numbers that JSON lacks, by their text in Python. Spark's ``to_json``
+and Protobuf write the same texts. Null would not tell readers which number it was.
 """
 _TEXT_MAX: Final = 300
 _OPENING: Final = np.frombuffer(b"[{", np.uint8)
@@ -83,20 +83,22 @@ _BRACKETS_MAX: Final = 20_000
 """Maximum number of brackets of a rejected record that is read once more for its reason."""
 
 _ROWS_AT_ONCE: Final = 8_192
-"""Records that are decoded before their columns are made: their objects stay in the
-processor's cache until then.
+"""Number of records that are decoded before their columns are made, so that their objects stay in
+the processor's cache.
 """
 
 
 class _Anything(type):
-    """The class of every value: msgspec asks whether what a hook makes is of the type it is for."""
+    """Type of every value, since msgspec checks that what a hook returns is of the type that it is
+    for.
+    """
 
     def __instancecheck__(cls, _value: object) -> bool:
         return True
 
 
 class JsonDecoder:
-    """Decodes the records of one schema."""
+    """Decoder of the records of one schema."""
 
     def __init__(
         self,
@@ -104,8 +106,8 @@ class JsonDecoder:
         extra_fields: ExtraFields = "ignore",
         logical: Logical | None = None,
     ) -> None:
-        """``logical`` makes the values of times, decimals and others that JSON has no types for;
-        None: of texts (``logical_of``).
+        """Compile the decoder. ``logical`` returns the converters of times, decimals and other
+        types that JSON lacks; with None these are read from texts (``logical_of``).
         """
         self._record, self._extra_fields = record, extra_fields
         self._logical = logical_of if logical is None else logical
@@ -121,7 +123,7 @@ class JsonDecoder:
         self._columns = [_column(_part(index), field) for index, field in enumerate(record.fields)]
 
     def _struct(self, fields: tuple[Field, ...]) -> type:
-        """Return the class of a record of ``fields``."""
+        """Return the msgspec class of a record with ``fields``."""
         members: list[Any] = []
         for index, field in enumerate(fields):
             name, kind = f"f{index}", self._type(field)
@@ -143,7 +145,7 @@ class JsonDecoder:
         return self._structs[id(fields)]
 
     def _made(self, field: Field, default: Any) -> Any:
-        """Return a default as a decoded value has it."""
+        """Return the default of ``field`` in the form of a decoded value."""
         if default is None or not field.is_nested:
             return default
         if field.kind == "array":
@@ -169,7 +171,7 @@ class JsonDecoder:
         return kind | None if field.nullable else kind
 
     def _counted(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """Return ``decode`` for records whose arrays and maps have not too many items."""
+        """Return ``decode`` with a limit on the items of arrays and maps."""
 
         def counted(value: bytes) -> Any:
             row = decode(value)
@@ -200,7 +202,7 @@ class JsonDecoder:
         ).combine_chunks() if tables else self._schema.empty_table(), rejected
 
     def _piece(self, values: Sequence[bytes], start: int, rejected: Rejected) -> pa.Table:
-        """Return some of ``values``, from ``start`` on."""
+        """Decode a piece of ``values`` that begins at ``start``."""
         rows: list[Any] = []
         rest = iter(values[start : start + _ROWS_AT_ONCE])
         left_out = 0
@@ -219,8 +221,8 @@ class JsonDecoder:
         return pa.Table.from_arrays([column(rows) for column in self._columns], schema=self._schema)
 
     def _rejection(self, value: bytes, error: Exception) -> RecordRejected:
-        """Return the reason's code: whether to reject is decided already, so this may take its
-        time.
+        """Return the reason to reject ``value``. Whether to reject it is already decided, so this
+        may be slow.
         """
         text = str(error)[:_TEXT_MAX]
         if (
@@ -265,7 +267,7 @@ class JsonDecoder:
 
 
 def _malformed(value: bytes, error: json.JSONDecodeError) -> str:
-    """Return what is wrong with a value that is nearly JSON; empty: nothing in particular."""
+    """Return what is wrong with a value that is almost JSON; empty if nothing particular is."""
     if value.startswith(codecs.BOM_UTF8):
         return "begins with a byte order mark (EF BB BF): write JSON without one"
     if error.msg == "Extra data":
@@ -282,13 +284,13 @@ _FIRST: Final = (
     RejectionReason.NOT_FINITE,
     RejectionReason.OUT_OF_RANGE,
 )
-"""The order in which one of several reasons is reported."""
+"""Codes of reasons in the order of precedence: of several, the first is reported."""
 
 
 def _reasons(
     value: object, field: Field, strict: bool, logical: Logical
 ) -> Iterator[RejectionReason]:
-    """Return the reasons to reject ``value``, apart from its type."""
+    """Return the reasons to reject ``value`` other than its type."""
     if field.kind == "record" and isinstance(value, dict):
         names = {inner.json_name for inner in field.inner}
         if strict and not value.keys() <= names:
@@ -315,7 +317,7 @@ def _reasons(
 
 
 def logical_of(field: Field, value: object) -> Any:
-    """Return the value of a text. Raises UnfitError."""
+    """Convert a text to a value of ``field``. Raises UnfitError."""
     if field.kind in INSTANTS:
         return logical_types.timestamp_of(value, field.kind)
     if field.kind == "date":
@@ -334,7 +336,7 @@ def _part(index: int) -> Callable[[Any], Any]:
 
 
 def _items(value: Any, field: Field) -> int:
-    """Return the items of the arrays and maps in a decoded value."""
+    """Return the number of items in the arrays and maps of a decoded value."""
     if value is None or not field.has_items:
         return 0
     if field.kind == "record":
@@ -344,7 +346,9 @@ def _items(value: Any, field: Field) -> int:
 
 
 def _roughly(value: bytes, error: Exception) -> RejectionReason:
-    """Return the reason for a value with very many brackets; those inside texts count, too."""
+    """Return the reason to reject a value with too many brackets to parse it once more. Brackets
+    within texts count, too.
+    """
     octets = np.frombuffer(value, np.uint8)
     step = np.isin(octets, _OPENING).astype(np.int8) - np.isin(octets, _CLOSING).astype(np.int8)
     if int(step.cumsum(dtype=np.int32).max()) > RECORD_DEPTH_MAX:
@@ -357,7 +361,9 @@ def _roughly(value: bytes, error: Exception) -> RejectionReason:
 
 
 def _column(get: Callable[[Any], Any], field: Field) -> Callable[[list[Any]], pa.Array]:
-    """Make one column of rows; numbers by numpy, since the rows' class has checked their range."""
+    """Return the column of one field. Numbers go through numpy, since decoding has checked their
+    range.
+    """
     number = None if field.nullable else _NUMBERS.get(field.kind)
     if number is None:
         return lambda rows: columns.column_of(list(map(get, rows)), field, _part)
@@ -377,7 +383,7 @@ def _is_out_of_range(kind: str, value: object) -> bool:
 
 
 def _depth(value: object) -> int:
-    """Nesting of a decoded value, looked at no further than it is allowed."""
+    """Return the nesting of a decoded value, at most one level more than is allowed."""
     level, deepest = [value], 0
     while level and deepest <= RECORD_DEPTH_MAX + 1:
         inner: list[object] = []
@@ -394,7 +400,8 @@ def _depth(value: object) -> int:
 
 
 class JsonEncoder:
-    """Encodes rows of an Arrow schema as compact objects, fields in the order of ``columns``.
+    """Encoder of the rows of an Arrow schema as compact JSON objects, with fields in the order of
+    ``columns``.
 
     What ``JsonDecoder`` reads: times and dates in ISO 8601, decimals as texts, bytes as base64;
     maps as objects in the order of their keys. A number of single precision has the fewest digits
@@ -448,7 +455,7 @@ def _object(names: list[str]) -> Callable[..., Any]:
 
 
 def _json_leaf(column: pa.Array) -> list[Any]:
-    """Return the values as msgspec writes them."""
+    """Return the values of a column in the form that msgspec writes."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         text = pc.replace_substring(

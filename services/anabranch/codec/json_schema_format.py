@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JsonSchemaFormat(ReadOnlyFormat):
-    """JSON objects in Confluent framing, as serializers with a registry write them."""
+    """Format of JSON objects in Confluent framing, as serializers with a registry write them."""
 
     name: Final = "json_schema"
     has_extra_fields: Final = True

@@ -36,12 +36,12 @@ from anabranch.protocol.errors import ConfigurationError, RejectionReason
 from anabranch.protocol.limits import MIB
 
 JSON_SCHEMA_BYTES_MAX: Final = 1 * MIB
-"""Text of a writer's schema and of those that it refers to."""
+"""Maximum size of a writer's JSON schema, in bytes, with the schemas that it refers to."""
 _REFERENCES_MAX: Final = 32
-"""Length of a chain of references from one place of a schema: one that is longer is a circle."""
+"""Maximum length of a chain of references in a schema: a longer chain is a circle."""
 _NUMBER_DIGITS_MAX: Final = 15
-"""Digits of a decimal that is written as a number. Readers of JSON hold numbers in 64 bits, which
-keep so many digits and no more.
+"""Maximum number of digits of a decimal that is written as a JSON number: readers of JSON hold
+numbers in 64 bits, which keep no more digits.
 """
 _CONNECT: Final = "org.apache.kafka.connect.data."
 
@@ -68,8 +68,8 @@ class JsonSchemaDecoder(FramedDecoder):
 
 
 def _conversions(schema: WriterSchema, record: RecordSchema) -> dict[int, Convert]:
-    """Return what reads the fields of ``record`` that were not written as texts, by the identity of
-    the field.
+    """Return the converters of those fields of ``record`` that were not written as texts, by the
+    identity of the field.
 
     Raises:
         ConfigurationError: ``schema`` is none, refers to what is not there, or has a field written
@@ -97,7 +97,7 @@ def _conversions(schema: WriterSchema, record: RecordSchema) -> dict[int, Conver
 
 
 def _top(contents: dict[str, Any], name: str) -> _Node:
-    """Return the top of the schema ``name`` among ``contents``, by name."""
+    """Return the root of the schema ``name``. ``contents``: schemas by name."""
     resources = {
         name: Resource.from_contents(each, default_specification=DRAFT7)
         for name, each in contents.items()
@@ -115,7 +115,7 @@ def _top(contents: dict[str, Any], name: str) -> _Node:
 
 
 class _Node:
-    """A place in a schema, and what its references mean there."""
+    """Place in a JSON schema, with the resolver of references from there."""
 
     def __init__(self, content: Any, resolver: Any) -> None:
         self.content = content if isinstance(content, dict) else {}
@@ -125,7 +125,7 @@ class _Node:
         return _Node(content, self.resolver)
 
     def followed(self) -> _Node:
-        """Return the place that the references from here lead to."""
+        """Return the place to which the references from this place lead."""
         node = self
         for _ in range(_REFERENCES_MAX):
             if not isinstance(node.content.get("$ref"), str):
@@ -135,7 +135,7 @@ class _Node:
         raise ConfigurationError("its references lead in a circle")
 
     def alternatives(self) -> Iterator[_Node]:
-        """Yield the schemas that describe a value of this place: this one, and those of which it is
+        """Yield the schemas that describe a value at this place: its own, and those of which it is
         composed.
         """
         node = self.followed()
@@ -147,13 +147,13 @@ class _Node:
 
 
 class _Finder:
-    """Finder of the fields that were not written as texts."""
+    """Finder of the fields that were not written as texts, and of their converters."""
 
     def __init__(self) -> None:
         self.found: dict[int, Convert] = {}
 
     def look(self, node: _Node, field: Field, path: str) -> None:
-        """Look at ``field``, which ``node`` describes."""
+        """Find the converters for ``field``, which ``node`` describes."""
         several = list(node.alternatives())
         if field.kind in ("record", "map", "array") and not field.size:
             for each in several:
@@ -177,8 +177,8 @@ class _Finder:
 
 
 def _conversion(content: dict[str, Any], field: Field, path: str) -> Convert | None:
-    """Return what reads ``field`` where it was written as ``content`` says; None: it is a text, or
-    none of a kind that JSON lacks.
+    """Return the converter of ``field`` from the form that the schema ``content`` describes; None
+    if it was written as a text, or JSON has its type.
     """
     kinds = content.get("type")
     kinds = set(kinds) if isinstance(kinds, list) else {kinds}

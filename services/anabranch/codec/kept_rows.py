@@ -1,4 +1,6 @@
-"""Choice of the rows that a plan keeps (``protocol.stage.kept_rows``), for a table at once."""
+"""Selection of the rows that a plan keeps (``protocol.stage.kept_rows``), vectorised over a
+table.
+"""
 
 from __future__ import annotations
 

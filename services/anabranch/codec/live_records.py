@@ -60,8 +60,8 @@ def tentative_suffix(branch: BranchNumber) -> bytes:
 def control(
     kind: Kind, progress: LiveProgress, width_ms: int, origin: Origin
 ) -> tuple[bytes, Headers]:
-    """Return (value, headers) of a control record. ``progress``: after the transaction; of an undo,
-    before it.
+    """Return the value and headers of a control record. ``progress``: the progress after the
+    transaction; for an undo, the one before it.
     """
     fields: dict[str, Any] = {
         "kind": kind.value,
@@ -83,7 +83,7 @@ def control(
 
 
 def upsert(write: ViewRecord, origin: Origin) -> tuple[bytes | None, Headers]:
-    """Return (value, headers) of a record of an upsert view."""
+    """Return the value and headers of a record of an upsert view."""
     visible = write.state.visible
     headers: Headers = [(KIND_HEADER, write.kind.value.encode()), (ORIGIN_HEADER, origin.header)]
     if visible is None:
@@ -111,7 +111,7 @@ def upsert(write: ViewRecord, origin: Origin) -> tuple[bytes | None, Headers]:
 def decode(
     headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None
 ) -> LiveRecord:
-    """Return a record of a live topic.
+    """Decode a record of a live topic.
 
     Raises:
         RemoteProtocolError: it is none, or not as delivery writes it.
@@ -140,7 +140,7 @@ def decode(
 
 
 def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> KeyState:
-    """Return the state of a key, from its newest record in an upsert view.
+    """Return the state of a key from its newest record in an upsert view.
 
     Raises:
         RemoteProtocolError: the record is none of an upsert view.
@@ -201,7 +201,7 @@ def decode_progress(value: bytes | None) -> LiveProgress:
 
 
 def _named(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, bytes]:
-    """Without those that have no value: delivery writes none."""
+    """Return ``headers`` by name, without those that have no value, which delivery never writes."""
     return {name: value for name, value in headers if value is not None}
 
 
@@ -245,7 +245,7 @@ def _id(text: bytes) -> tuple[RecordId, BranchNumber | None]:
 
 
 def number_in(text: bytes | None) -> int:
-    """Return the time in ms that a header holds.
+    """Return the time in ms that the header text ``text`` states.
 
     Raises:
         RemoteProtocolError: it is none.
@@ -256,7 +256,7 @@ def number_in(text: bytes | None) -> int:
 
 
 def shed_in(text: bytes | None) -> int:
-    """Return the per mille that a header holds; 0 if it is missing.
+    """Return the per mille that the header text ``text`` states; 0 if the header is missing.
 
     Raises:
         RemoteProtocolError: it is no number of per mille.
@@ -269,5 +269,7 @@ def shed_in(text: bytes | None) -> int:
 
 
 def names_in(text: bytes | None) -> tuple[str, ...]:
-    """Return the names that a header holds, none where it is missing or empty."""
+    """Return the names that the header text ``text`` lists; none if the header is missing or
+    empty.
+    """
     return tuple(text.decode("utf-8", "replace").split(",")) if text else ()

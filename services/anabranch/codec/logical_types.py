@@ -1,7 +1,7 @@
-"""Times, dates, decimals and UUIDs as users write them in JSON, and as plain values inside.
+"""Conversion of times, dates, decimals and UUIDs between their JSON texts and plain values.
 
-Inside, a timestamp is microseconds since 1970 in UTC, a date days since 1970, a decimal its
-unscaled integer. All are exact: what a type cannot hold is rejected, never rounded.
+A timestamp is microseconds since 1970 in UTC, a date days since 1970, a decimal its unscaled
+integer. All conversions are exact: what a type cannot hold is rejected, never rounded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from anabranch.protocol.errors import RejectionReason
 
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros")
 LOCAL_TIMESTAMPS: Final = ("local-timestamp-millis", "local-timestamp-micros")
-"""Times without a zone: of a clock on the wall, wherever it hangs."""
+"""Logical types of times without a zone, as a wall clock at an unknown place shows them."""
 INSTANTS: Final = (*TIMESTAMPS, *LOCAL_TIMESTAMPS)
-"""Types whose column is in microseconds."""
+"""Logical types whose column holds microseconds."""
 MICROS_MIN: Final = -62_135_596_800_000_000
-"""The first microsecond of the year 1: Spark's timestamps and Python's begin there."""
+"""First microsecond of the year 1, with which the timestamps of Spark and Python begin."""
 MICROS_MAX: Final = 253_402_300_799_999_999
-"""The last of the year 9999."""
+"""Last microsecond of the year 9999, with which they end."""
 DAYS_MIN: Final = -719_162
 DAYS_MAX: Final = 2_932_896
 PRECISION_MAX: Final = 38
-"""Digits of a decimal in Spark and in Arrow."""
+"""Maximum number of digits of a decimal in Spark and in Arrow."""
 
 UUID_PATTERN: Final = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 """Pattern of a UUID in the syntax of RE2 and of Python; for Python to be used with ``fullmatch``.
@@ -44,7 +44,7 @@ _TIMESTAMPS: Final = {
     )
     for kind in INSTANTS
 }
-"""Form of a time of each type, and its digits after the point."""
+"""Format of a time, and its number of digits after the point, by logical type."""
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DECIMAL: Final = re.compile(r"(-?)([0-9]{1,100})(?:\.([0-9]{1,100}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 _SYMBOLS_SHOWN: Final = 10
@@ -62,7 +62,7 @@ class UnfitError(ValueError):
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the zone of a name such as ``Europe/Berlin``, ``UTC`` or ``+02:00``.
+    """Return the time zone with a name such as ``Europe/Berlin``, ``UTC`` or ``+02:00``.
 
     Raises:
         ValueError: there is none.
@@ -131,7 +131,7 @@ def text_of_timestamp(micros: int) -> str:
 
 
 def date_of(text: object) -> int:
-    """Return the days since 1970 of a date as YYYY-MM-DD.
+    """Return the days since 1970 of a date written as YYYY-MM-DD.
 
     Raises:
         UnfitError: it is none.
@@ -158,7 +158,7 @@ def check_days(days: int) -> int:
 
 
 def decimal_of(text: object, precision: int, scale: int) -> int:
-    """Return the unscaled integer of a number in a text.
+    """Return the unscaled integer of a decimal number written as text.
 
     Raises:
         UnfitError: it is none, or has more digits than the type on either side of the point.
@@ -196,7 +196,7 @@ def check_unscaled(unscaled: int, precision: int, scale: int) -> int:
 
 
 def unscaled_of(data: bytes, precision: int, scale: int) -> int:
-    """Return the unscaled integer in Avro's bytes.
+    """Decode the unscaled integer of a decimal from Avro's bytes.
 
     Raises:
         UnfitError: it has more digits than the type.
@@ -205,13 +205,15 @@ def unscaled_of(data: bytes, precision: int, scale: int) -> int:
 
 
 def bytes_of_unscaled(unscaled: int, size: int = 0) -> bytes:
-    """Return the bytes that ``unscaled_of`` reads: as few as possible, or ``size``."""
+    """Encode an unscaled integer as ``unscaled_of`` reads it: in as few bytes as possible, or in
+    ``size`` bytes.
+    """
     shortest = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
     return unscaled.to_bytes(size or shortest, "big", signed=True)
 
 
 def duration_of(data: bytes) -> tuple[int, ...]:
-    """Return the months, days and milliseconds in Avro's twelve bytes."""
+    """Decode the months, days and milliseconds of Avro's twelve bytes of a duration."""
     return struct.unpack("<3I", data)
 
 
@@ -230,7 +232,7 @@ def uuid_of(text: object) -> str:
 
 
 def fixed_of(text: object, size: int) -> bytes:
-    """Return the ``size`` bytes of a text in base64.
+    """Decode the ``size`` bytes of a text in base64.
 
     Raises:
         UnfitError: it is none, or has another number of bytes.
@@ -248,7 +250,7 @@ def fixed_of(text: object, size: int) -> bytes:
 
 
 def symbol_of(text: object, symbols: tuple[str, ...], default: str) -> str:
-    """Return a symbol of an enum; ``default`` stands for texts that are none of ``symbols``.
+    """Return the enum symbol for ``text``; ``default`` replaces a text that is none of ``symbols``.
 
     Raises:
         UnfitError: it is no symbol, and there is no default.

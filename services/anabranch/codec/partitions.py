@@ -1,5 +1,5 @@
-"""The partition that a record goes to: by its key as Java producers do, so that their records of a
-key meet ours; without a key by its id.
+"""Assignment of records to partitions: by key as Java producers do, so that their records of a key
+go to the same partition; without a key by the record's id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
-    """Return the partition of the record ``ident``, of a topic that has so many."""
+    """Return the partition of the record ``ident`` in a topic with ``partitions`` partitions."""
     if key is None:
         return (ident.bucket + ident.position) % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,5 +1,5 @@
-"""Plans as offsets: the whole plan of an input is the offset of a query, so the query's own log
-replays it exactly.
+"""Plans as Spark offsets: the offset of a query holds the whole plan of an input, so the query's
+own log replays it exactly.
 
 An offset is a JSON object. Spark writes it to its log before it runs the batch, and hands it out
 again after a crash.
@@ -20,7 +20,7 @@ from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 Offset = dict[str, Any]
 
 INITIAL: Final[Offset] = {"sequence": 0, "bucket": 0, "has_rows": False, "taken": []}
-"""The offset of every input before its first plan. Spark asks for it twice, so it is constant."""
+"""Offset of every input before its first plan. Spark requests it twice, so it is constant."""
 
 
 def position_of(offset: Offset) -> QueryPosition:
@@ -80,7 +80,7 @@ def missing_of(offset: Offset) -> tuple[str, ...]:
 
 
 def kept_of(offset: Offset) -> int:
-    """Per mille of the rows that the offset's plan keeps.
+    """Return the per mille of the rows that the offset's plan keeps.
 
     Raises:
         LocalProtocolError: the offset names no number of per mille.
@@ -91,7 +91,7 @@ def kept_of(offset: Offset) -> int:
 
 
 def shed_of(offset: Offset) -> int:
-    """Per mille of the input's rows that the results of the offset's plan lack."""
+    """Return the per mille of the input's rows that the results of the offset's plan lack."""
     return int(offset.get("shed", 0))
 
 

@@ -52,16 +52,18 @@ from anabranch.protocol.errors import ConfigurationError, RecordRejected, Reject
 from anabranch.protocol.limits import MIB, RECORD_ITEMS_MAX
 
 PROTOBUF_SCHEMA_BYTES_MAX: Final = 2 * MIB
-"""Descriptors of a writer's schema, those of the files that it imports included."""
+"""Maximum size of the descriptors of a writer's schema, in bytes, with those of the files that it
+imports.
+"""
 PATH_MAX: Final = 32
 """Maximum number of message types within each other that a value's type is found through."""
 _VARINT_BYTES_MAX: Final = 5
 _DECIMAL_BYTES_MAX: Final = 32
-"""Bytes of an unscaled integer: 76 digits, of which a column has 38."""
+"""Maximum size of a decimal's unscaled integer, in bytes: 76 digits, of which a column holds 38."""
 _EPOCH_DAYS: Final = date(1970, 1, 1).toordinal()
 
 Convert = Callable[[Any], Any]
-"""Makes a column's value, as ``columns`` takes it, of one of a message. Raises UnfitError."""
+"""Converter from a message's value to a column's, as ``columns`` takes it. Raises UnfitError."""
 _MISSING: Final = object()
 
 _WHOLE: Final = frozenset(
@@ -110,7 +112,7 @@ class ProtobufDecoder(FramedDecoder):
 
 
 class _Messages:
-    """Messages of one schema. Types are compiled when the first value has them."""
+    """Message types of one writer's schema, each compiled when the first value of it arrives."""
 
     def __init__(self, record: RecordSchema, file: Any, label: str) -> None:
         self._record = record
@@ -118,10 +120,12 @@ class _Messages:
         self._label = label
         self._schema = record.arrow_schema()
         self._types: dict[tuple[int, ...], _Type | str] = {}
-        """Path -> the type, or why messages of it are rejected."""
+        """Compiled type, or the reason to reject its messages, by path."""
 
     def read(self, bodies: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
-        """Return the records of ``bodies``, which are messages behind the path of their type."""
+        """Read the records in ``bodies``, each of which is the path of its type and then the
+        message.
+        """
         rows = []
         rejected: Rejected = []
         for index, body in enumerate(bodies):
@@ -172,7 +176,7 @@ class _Messages:
 
 
 def _path(body: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the path of a message's type, and where the message begins."""
+    """Read the path of a message's type. Return it and the position at which the message begins."""
     if body[:1] == b"\0":
         return (0,), 1
     count, at = _varint(body, 0)
@@ -189,7 +193,7 @@ def _path(body: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint, and where it ends."""
+    """Read a zigzag varint. Return it and the position behind it."""
     value = 0
     for count, byte in enumerate(body[at : at + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * count)
@@ -202,7 +206,9 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 class _Type:
-    """A message type, read as a record. ConfigurationError at creation: it cannot be."""
+    """Message type that is read as a record. Its creation raises ConfigurationError if that is not
+    possible.
+    """
 
     def __init__(self, message: Any, fields: tuple[Field, ...]) -> None:
         self._name = message.full_name
@@ -212,7 +218,7 @@ class _Type:
         self._items = compiler.items
 
     def row(self, data: bytes) -> tuple[Any, ...]:
-        """Return the record's values in a message."""
+        """Return the values of the record in the message ``data``."""
         try:
             message = self._parse(data)
         except DecodeError as error:
@@ -244,13 +250,13 @@ class _Items:
 
 
 class _Compiler:
-    """Compiler of a message type and the fields of a record into what reads one as the other."""
+    """Compiler of a message type and a record's fields into a converter from one to the other."""
 
     def __init__(self) -> None:
         self.items = _Items()
 
     def record(self, message: Any, fields: tuple[Field, ...], path: str) -> Convert:
-        """Return what makes the values of ``fields`` of a message."""
+        """Return the converter from a message to the values of ``fields``."""
         own = {field.name for field in fields}
         readers = []
         for field in fields:
@@ -273,7 +279,9 @@ class _Compiler:
         return convert
 
     def _field(self, of: Any, field: Field, where: str) -> Convert:
-        """Return what makes a column's value of a message that has the field ``of``."""
+        """Return the converter from a message to the column's value, by the message's field
+        ``of``.
+        """
         name = of.name
         if of.is_repeated:
             many = self._many(of, field, where)
@@ -320,7 +328,7 @@ class _Compiler:
         return pairs
 
     def _one(self, of: Any, field: Field, where: str) -> Convert:
-        """Return what makes a column's value of one value."""
+        """Return the converter of one value of the message's field ``of``."""
         if of.message_type is not None:
             found = self._message(of.message_type, field, where)
         else:
@@ -349,7 +357,7 @@ def _text_of_bool(value: bool) -> str:
 
 
 def _named(where: str, convert: Convert, value: Any) -> Any:
-    """Convert ``value`` of the field ``where``, which errors name."""
+    """Convert ``value``; an error names the field ``where``."""
     try:
         return convert(value)
     except UnfitError as error:
@@ -360,7 +368,7 @@ def _named(where: str, convert: Convert, value: Any) -> Any:
 
 
 def _kind(of: Any) -> str:
-    """Return the type of a field in Protobuf's words."""
+    """Return the name of a field's type in Protobuf."""
     if of.message_type is not None:
         return str(of.message_type.full_name)
     return str(_NAMES[of.type])
@@ -381,7 +389,7 @@ def _mismatch(of: Any, field: Field, where: str) -> ConfigurationError:
 
 
 def _scalar(of: Any, field: Field) -> Convert | None:
-    """Return what makes a column's value of a value that is no message; None: nothing can."""
+    """Return the converter of a value that is no message; None if the column cannot hold it."""
     kind = field.kind
     if of.enum_type is not None:
         return _enum(of, field)
@@ -418,7 +426,7 @@ def _enum(of: Any, field: Field) -> Convert | None:
 
 
 def _whole(field: Field) -> Convert | None:
-    """Return what reads whole numbers; None: the column holds none."""
+    """Return the converter of whole numbers; None if the column holds none."""
     kind = field.kind
     if kind in ("int", "long"):
         low, high = (INT_MIN, INT_MAX) if kind == "int" else (LONG_MIN, LONG_MAX)
@@ -454,7 +462,7 @@ def _bytes(field: Field, value: bytes) -> bytes:
 
 
 def _timestamp(field: Field, message: Any) -> int:
-    """Return a time of seconds and nanoseconds in microseconds."""
+    """Convert a time of seconds and nanoseconds to microseconds."""
     nanos = int(message.nanos)
     step = 1_000_000 if field.kind.endswith("millis") else 1_000
     if not 0 <= nanos < 1_000_000_000 or nanos % step:
@@ -480,7 +488,7 @@ def _date(_: Field, message: Any) -> int:
 
 
 def _unscaled(field: Field, message: Any) -> int:
-    """Return the decimal of an unscaled integer and its scale."""
+    """Convert an unscaled integer and its scale to the column's decimal."""
     if len(message.value) > _DECIMAL_BYTES_MAX:
         raise UnfitError(RejectionReason.OUT_OF_RANGE, f"{len(message.value)} bytes of a decimal")
     unscaled = int.from_bytes(message.value, "big", signed=True)
@@ -498,4 +506,4 @@ _MESSAGES: Final[dict[tuple[str, str], Callable[[Field, Any], Any]]] = {
     ("google.type.Decimal", "decimal"): _decimal_text,
     ("confluent.type.Decimal", "decimal"): _unscaled,
 }
-"""Messages that are one value, by their name and the column's type."""
+"""Converters of messages that stand for one value, by the message's name and the column's type."""

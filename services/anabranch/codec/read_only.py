@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyFormat:
-    """Format without an encoder. ``name`` is the word of the pipeline file for it."""
+    """Format without an encoder. ``name`` is its name in the pipeline file."""
 
     name = ""
     is_written: Final = False
@@ -45,7 +45,7 @@ class ReadOnlyFormat:
 
 
 def required(schema_of: SchemaOf | None, name: str) -> SchemaOf:
-    """Return ``schema_of``, without which nothing of the format ``name`` can be read.
+    """Return ``schema_of``, which the format ``name`` cannot do without.
 
     Raises:
         ConfigurationError: it is None.

@@ -1,11 +1,9 @@
-"""The schema of a user's record: an Avro record of ``field_types``.
+"""Schema of a user's record: an Avro record of ``field_types``, whatever the format of the topic.
 
-Avro is the notation whatever the format of the topic.
-
-Attributes that Avro itself ignores: ``schema_id`` (integer) of the record is the id in the
-Confluent framing of this version. Without it the id is the version, which is right where no
-registry gives ids. ``alias`` (text) of a field, at any depth, is the field's name in JSON. Those of
-other programs, such as ``connect.name``, are ignored.
+Two attributes mean something here that Avro itself ignores. ``schema_id`` (integer) of the record
+is the id of this version in Confluent framing. Without it the id is the version number, which is
+right if no registry assigns ids. ``alias`` (text) of a field, at any depth, is the field's name in
+JSON. Attributes of other programs, such as ``connect.name``, are ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ _RECORD_KEYS = {"type", "name", "namespace", "doc", "fields", "aliases", "schema
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """One version of one record; ``avro`` is the parsed text. ``older`` are its earlier
-    versions, which Avro topics may still hold.
+    """Version of a record's schema. ``avro`` is the parsed text; ``older`` holds the earlier
+    versions, which Avro topics may still contain.
     """
 
     name: str
@@ -52,7 +50,7 @@ class RecordSchema:
 
 
 def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
-    """Return the schema in ``text``, rejected unless anabranch can carry every field.
+    """Parse the schema in ``text``, and reject it unless anabranch can carry every field.
 
     Raises:
         ConfigurationError: with one line per mistake.
@@ -103,7 +101,7 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
 
 
 def load_file(path: Path, name: str | None = None, version: int = 1) -> RecordSchema:
-    """Return the schema in one file.
+    """Load the schema in one file.
 
     Raises:
         ConfigurationError: unreadable or not as it must be; the text names the file.
@@ -141,7 +139,8 @@ def versions_in(folder: Path) -> list[Path]:
 
 
 def load_folder(folder: Path, version: int | None = None) -> RecordSchema:
-    """Version ``version`` (default: the newest) of the record in ``folder``, with the older ones.
+    """Load version ``version`` (None: the newest) of the record in ``folder``, with the older
+    versions.
 
     Raises:
         ConfigurationError: no such version, or any of them is not as it must be.

@@ -19,11 +19,13 @@ from anabranch.protocol.federation.statements import SIGNATURE_BYTES, Signature
 
 SIGNATURE_HEADER: Final = "anabranch-signature"
 SIGNER_HEADER: Final = "anabranch-signed-by"
-"""Participant and key id: the key to verify with. One that names another's is signed by nobody."""
+"""Header with the participant and the id of the key that verifies the signature. A record whose
+header names another participant's key counts as unsigned.
+"""
 _SIGNER_BYTES_MAX: Final = 400
 
 Sign = Callable[[bytes], Signature]
-"""message -> signature."""
+"""Function from a message to its signature."""
 
 
 def signed(topic: str, value: bytes, sign: Sign) -> list[tuple[str, bytes]]:
@@ -58,7 +60,9 @@ def signed_message(topic: str, value: bytes | None) -> bytes:
 
 
 def verifier(keys: PublishedKeys) -> VerifyAt:
-    """Return the check of the rules: whether a key that was valid at a time made a signature."""
+    """Return the function by which the rules check whether a key that was valid at a time made a
+    signature.
+    """
 
     def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
         public = keys.find(signature.participant, signature.key_id, at_ms)
@@ -68,7 +72,8 @@ def verifier(keys: PublishedKeys) -> VerifyAt:
 
 
 def by_one_of(keys: Collection[bytes]) -> Callable[[bytes, bytes], bool]:
-    """(message, signature) -> whether one of these public keys of Ed25519 made it.
+    """Return a function (message, signature) that tells whether one of these Ed25519 public keys
+    made the signature.
 
     Raises:
         ConfigurationError: one of them is no key.

@@ -1,4 +1,6 @@
-"""Our own records as Avro single objects: C3 01, eight bytes of the schema's fingerprint, body."""
+"""This project's own records as Avro single objects: C3 01, eight bytes of the schema's
+fingerprint, then the body.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ HEADER_BYTES: Final = 10
 
 
 def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
-    """Return ``value`` (as fastavro takes it) with its header.
+    """Encode ``value``, in the form that fastavro takes, with its header.
 
     Raises:
         LocalProtocolError: it does not fit the schema or ``bytes_max``: a bug here.

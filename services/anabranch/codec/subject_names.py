@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 Strategy = Literal["topic", "record", "topic_record"]
 STRATEGIES: Final = ("topic", "record", "topic_record")
-"""TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
+"""Names of the strategies: TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
 
 
 def record_name(output: str, part: Literal["key", "value"] = "value") -> str:
-    """Return the name of the record that the values of an output are, or its keys."""
+    """Return the name of the record schema of an output's values, or of its keys."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", output)
     return name if part == "value" else f"{name}_key"
 

@@ -1,4 +1,6 @@
-"""Event times that a wrong unit explains: 1970 where seconds are read as milliseconds."""
+"""Detection of event times that were read in a wrong unit, such as times in 1970 where seconds were
+read as milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _UNITS: Final = ("ns", "us", "ms", "s")
-"""Units of numbers, each a thousand times the one before."""
+"""Units of numbers, each a thousand times as long as the one before."""
 _STEP: Final = 1_000
 _USUAL_MS: Final = (946_684_800_000, 4_102_444_800_000)
-"""Years 2000 to 2099, in ms. A time that lies elsewhere, and by a power of a thousand in here, has
-the wrong unit; simulated times that begin at 0 do not.
+"""Range of usual event times, the years 2000 to 2099, in ms. A time outside, which a power of a
+thousand moves into the range, has the wrong unit. Simulated times that begin at 0 do not move into
+it.
 """
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -46,7 +49,7 @@ def _sentence(time_ms: int, unit: str | None, steps: int, meant_ms: int) -> str:
 
 
 def _shown(time_ms: int) -> str:
-    """Return the day and minute of a time; the number where the calendar ends before it."""
+    """Return a time to the minute as text; the number itself beyond the calendar."""
     try:
         return (_EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%dT%H:%MZ")
     except OverflowError:

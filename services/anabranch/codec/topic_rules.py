@@ -1,7 +1,8 @@
-"""Comparison of an existing topic with what it must be, and the advice that follows.
+"""Comparison of an existing topic with the settings that it must have, and advice about the
+differences.
 
-A topic may give more than it must: keep records longer, take larger ones, ask for more copies. Only
-settings that give less are reported.
+A topic may keep records longer, accept larger ones or demand more copies than it must. Only
+settings that guarantee less are reported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _AT_LEAST: Final = {
     "max.message.bytes": "large records would be rejected",
     "min.insync.replicas": "a record would count that fewer brokers have, and be lost with them",
 }
-"""Setting -> what happens with less. -1 is without bound."""
+"""Consequence of a lower value, by setting. -1 means unlimited."""
 _EXACTLY: Final = {
     "cleanup.policy": "records would be deleted that are needed, or kept for ever",
     "unclean.leader.election.enable": (
@@ -27,8 +28,8 @@ _EXACTLY: Final = {
     ),
     "message.timestamp.type": "times would be another clock's",
 }
-"""Setting -> what happens with another value. Settings that stand nowhere here cost space or
-time only, and are not reported.
+"""Consequence of a different value, by setting. Settings in neither table cost only space or time,
+and are not reported.
 """
 
 _BROKERS_FOR_COPIES: Final = 3
@@ -73,8 +74,8 @@ def wrong_for_rejected(topic: str, applied: Mapping[str, str]) -> str:
 
 
 def kept_ms(applied: Mapping[str, str]) -> int | None:
-    """Return how long a topic with the settings ``applied`` keeps its records, in ms; None: for
-    ever, or the settings do not say.
+    """Return for how long a topic with the settings ``applied`` keeps its records, in ms; None if
+    for ever, or unknown.
     """
     retention_ms = int(applied.get("retention.ms", _UNBOUNDED))
     return None if retention_ms < 0 else retention_ms
@@ -143,7 +144,7 @@ def too_few_copies(copies: Mapping[str, int], brokers: int) -> list[str]:
 
 
 def _enough(actual: str | None, wanted: str) -> bool:
-    """Return whether a setting is a number of at least the wanted one."""
+    """Return whether a setting is a number that is at least ``wanted``."""
     if actual is None:
         return False
     return actual == _UNBOUNDED or (wanted != _UNBOUNDED and int(actual) >= int(wanted))

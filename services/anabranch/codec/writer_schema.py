@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
-"""Kind of a schema, by the name that registries have for it."""
+"""Kind of a schema, by its name in registries."""
 
 SchemaKey = int | str
 """Name of a schema within a registry: its id, or its GUID as text with hyphens."""
@@ -17,7 +17,7 @@ all are parsed. More than the imports of any published schema that was seen.
 
 
 class SchemaDocument(NamedTuple):
-    """One document of a schema.
+    """Document of a schema: the schema itself, or one that it refers to.
 
     Attributes:
         name: Name by which other parts refer to it; of the schema itself it has no meaning.

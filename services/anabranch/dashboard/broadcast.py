@@ -14,7 +14,7 @@ WAITING_MAX: Final = 32
 """Maximum number of messages that wait for one client; it is disconnected at the next one."""
 
 Message = tuple[int, str]
-"""Number and text of a message."""
+"""Message to the browsers: its text, and the number that orders it among the page's changes."""
 
 
 class Client:

@@ -26,7 +26,7 @@ from anabranch.dashboard.delays import BOUNDS_MS, delays_of, quantiles_s
 from anabranch.dashboard.layout import NodePosition, places
 from anabranch.dashboard.states import (
     GONE,
-    NOT_HEARD,
+    NO_HEARTBEAT,
     State,
     Tone,
     process_state,
@@ -424,7 +424,7 @@ class Page:
             state = stage_state(states)
         elif place.kind == "binding":
             # Its processes send their heartbeats to another pipeline's topics.
-            state = State(Tone.GOOD, "another pipeline's") if timeline.newest else NOT_HEARD
+            state = State(Tone.GOOD, "another pipeline's") if timeline.newest else NO_HEARTBEAT
         else:
             service = "ingestion" if place.kind == "source" else "delivery"
             last = self._last_heartbeat(service, place.name, "0", monotonic_ms)

@@ -33,7 +33,7 @@ class State:
     word: str
 
 
-NOT_HEARD: Final = State(Tone.OFF, "not heard")
+NO_HEARTBEAT: Final = State(Tone.OFF, "not heard")
 """State of what has sent no heartbeat since the page began."""
 GONE: Final = State(Tone.BAD, "silent")
 """State of what has sent heartbeats, and sends none any more."""
@@ -43,7 +43,7 @@ _RANKS: Final = {tone: rank for rank, tone in enumerate(Tone)}
 def replica_state(heartbeat: Heartbeat | None) -> State:
     """Return the state of a stage's replica by its last heartbeat; None: it has sent none."""
     if heartbeat is None:
-        return NOT_HEARD
+        return NO_HEARTBEAT
     if heartbeat.state == "ended":
         return State(Tone.OFF, "ended")
     match ReplicaState.parse(heartbeat.replica_state):
@@ -60,7 +60,7 @@ def replica_state(heartbeat: Heartbeat | None) -> State:
 def process_state(heartbeat: Heartbeat | None) -> State:
     """Return the state of an ingestion or delivery by its last heartbeat; None: it sent none."""
     if heartbeat is None:
-        return NOT_HEARD
+        return NO_HEARTBEAT
     match heartbeat.state:
         case "running":
             return State(Tone.GOOD, "running")
@@ -78,4 +78,4 @@ def stage_state(states: Iterable[State]) -> State:
     """Return the state of a stage: the best of its replicas' states, since readers take the results
     of any replica.
     """
-    return min(states, key=lambda each: _RANKS[each.tone], default=NOT_HEARD)
+    return min(states, key=lambda each: _RANKS[each.tone], default=NO_HEARTBEAT)

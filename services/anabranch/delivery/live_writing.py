@@ -101,7 +101,7 @@ class KindSequence:
         self._control(writer, Kind.BOUNDARY, run.after)
 
     def committed(self) -> None:
-        """Do none_missing: this form keeps no state."""
+        """Do nothing: this form keeps no state."""
 
     def _fitting(self, records: Records) -> Records:
         """Return the records that the topic takes. The others are in the corrected topic, or in

@@ -265,7 +265,7 @@ class DeliveryService:
             return
         self._unknown_in_a_row, self._one_by_one = 0, False
         if self._live is None or not self._live.waits_for_blocks:
-            self._recompute_client.there()
+            self._recompute_client.stop_requesting()
         self.status.state, self.status.waiting_for = "running", None
         self._report(self._delivery)
         self._following().poll(0)

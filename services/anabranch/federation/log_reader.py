@@ -91,7 +91,7 @@ class FederationReader:
 
     @property
     def waits_for(self) -> str | None:
-        """What a person must do about the logs that are left out, for ``status``; None: nothing."""
+        """Advice about the logs that are left out, for ``status``; None if none is."""
         found = [f"topic {topic}: {why}" for topic, why in sorted(self.left_out.items())]
         return "; ".join(found) or None
 

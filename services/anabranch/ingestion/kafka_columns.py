@@ -1,6 +1,6 @@
 """Columns that hold parts of the Kafka record besides its value: key, headers, timestamp, place.
 
-Sources without such columns do not come here: their records' keys are not looked at.
+Sources without such columns do not use this module, and the keys of their records are not decoded.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _SchemaOf = Callable[[str], "SchemaOf | None"]
 _Bad = list[tuple[int, RecordRejected]]
-"""(row, reason) of each row that has no such column."""
+"""Pairs (row, reason) of the rows for which no column value can be made."""
 _Values = Callable[["Batch", list[int]], tuple[pa.Array, _Bad]]
-"""Makes a column of the records of these numbers."""
+"""Function from record numbers to a column of these records."""
 
 
 class KafkaColumns:
-    """Adds the columns of a source to what was decoded of its values."""
+    """Builder of a source's Kafka columns, which are added to its decoded values."""
 
     def __init__(self, source: Source, schema_of: _SchemaOf = lambda _format: None) -> None:
-        """``schema_of`` returns what asks the schema registry for keys of a format; None: nothing
-        does.
+        """Prepare the columns of ``source``. ``schema_of`` returns the registry lookup for keys of
+        a format; None if there is no registry.
 
         Raises:
             ConfigurationError: an older version of a key's record cannot be read as the newest.
@@ -96,7 +96,9 @@ def _values(column: KafkaColumn, schema_of: _SchemaOf) -> _Values:
 
 
 def _of(batch: Batch, get: Callable[[Any], Any], numbers: list[int]) -> list[Any]:
-    """Return a part of the records of these numbers; ``get`` returns that of all of a chunk."""
+    """Return one part, such as the keys, of the records with these numbers. ``get`` returns that
+    part of all records of a chunk.
+    """
     every = list(chain.from_iterable(map(get, batch.chunks)))
     return every if len(numbers) == len(every) else [every[number] for number in numbers]
 
@@ -114,7 +116,7 @@ def _headers(name: str) -> Callable[[Batch, list[int]], list[bytes | None]]:
 
 
 def _octets(values: list[bytes | None], kind: str, what: str) -> tuple[pa.Array, _Bad]:
-    """Return the column of bytes, or of texts in UTF-8."""
+    """Return a column of bytes, or of texts in UTF-8."""
     if kind == "bytes":
         return pa.array(values, pa.binary()), []
     try:
@@ -132,7 +134,7 @@ def _octets(values: list[bytes | None], kind: str, what: str) -> tuple[pa.Array,
 
 
 def _timestamps(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:
-    """Return the timestamps of the records; null: a record has none."""
+    """Return the timestamps of the records; null where a record has none."""
     found = np.asarray(_of(batch, lambda chunk: chunk.timestamps_ms, numbers), dtype=np.int64)
     bad = [
         (
@@ -150,7 +152,9 @@ def _timestamps(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:
 
 
 def _decoded_keys(decoder: PayloadDecoder, kind: pa.DataType) -> _Values:
-    """Return what makes a column of records of the keys; null: a record has no key."""
+    """Return the function that decodes the records' keys to a column; null where a record has no
+    key.
+    """
     schema_ids = _headers(KEY_SCHEMA_ID)
 
     def values(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:

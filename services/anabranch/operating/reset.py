@@ -45,7 +45,7 @@ class ResetPlan:
     topics: tuple[str, ...]
     """Topics of a given broker; none of an embedded one, which is deleted whole."""
     paths: tuple[Path, ...]
-    """Files and folders in the state directory."""
+    """Files and folders in the state directory that the reset deletes."""
     embedded: bool
     """True if the broker is this deployment's own, and is deleted whole."""
     pipeline: str = ""

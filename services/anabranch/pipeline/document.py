@@ -67,7 +67,9 @@ class Document:
         return line
 
     def mistake(self, at: Place, text: str) -> None:
-        """Note one mistake at ``at``."""
+        """Note a mistake for the user: ``text`` says what is wrong with the value at the path
+        ``at``.
+        """
         key = key_text(at)
         self.mistakes.append((self.line(at), f"{key}: {text}" if key else text))
 

@@ -54,7 +54,7 @@ class InputFollower:
         self._thread = self._threads.begin(f"follow {self._stream}", self._run)
 
     def is_alive(self) -> bool:
-        """Return whether the thread runs."""
+        """Return whether the follower's thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:

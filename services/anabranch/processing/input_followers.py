@@ -128,8 +128,9 @@ class InputFollowers:
 
 
 def usable_columns(text: str) -> tuple[pa.Schema | None, str]:
-    """Return the columns of a stream by its log's ``text``, or None and what the stream has to do.
-    Whoever runs its stage may have written anything, and may yet write what is right.
+    """Return the columns that a stream's log states in ``text``, or None and what the stream must
+    do first, for a message. The participant that runs the stage may have written anything, and may
+    still correct it.
     """
     if not text:
         return None, "start"

@@ -55,7 +55,7 @@ class Neighbours:
 
     def _receive(self, entry: ControlRecord) -> None:
         """Check a record of a control topic for a fence, then pass it on."""
-        self.fences.hear(entry)
+        self.fences.receive(entry)
         self._listener(entry)
 
     def poll(self) -> None:

@@ -45,7 +45,9 @@ class NodeLoad:
         self._before_ms: Mapping[str, float] = {}
         self._decided_ms: int | None = None
         self._ways: dict[str, tuple[Collection[str], Losses]] = {}
-        """By stage, the stages before it, and what outputs behind it show."""
+        """Stages before each stage, and the utility curves of the outputs behind it, by the stage's
+        name.
+        """
         self.table: list[dict[str, object]] = []
         """Entry of each stage that may leave out rows, cheapest first, for the status."""
 
@@ -113,7 +115,9 @@ class NodeLoad:
         return tuple(ShownLoss(curve, shed, along & needs.keys()) for curve, along in losses_behind)
 
     def _way(self, stage: str) -> tuple[Collection[str], Losses]:
-        """Return the entry of ``_ways``. To compute it takes long in a large pipeline."""
+        """Return the stages before ``stage`` and the outputs behind it. Computed once for each
+        stage: it takes long in a large pipeline.
+        """
         if stage not in self._ways:
             before = stages_before(self._pipeline, stage)
             self._ways[stage] = before, losses(self._pipeline, stage)

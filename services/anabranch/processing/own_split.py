@@ -85,7 +85,7 @@ class ShardSplit:
 
     @property
     def rest(self) -> str:
-        """What this shard waits for after its end, for people."""
+        """Condition that this shard waits for after its end, for people."""
         if half_runs(self.access.attempt()):
             return f"nothing: {self.successors} have taken over"
         return (

@@ -224,7 +224,7 @@ class StageReplica:
             return
         neighbours.fences.epoch = primary.epoch
         self._followers.follow_through(primary.runner)
-        self._recompute_client.there()
+        self._recompute_client.stop_requesting()
         primary.run()
 
     def _open_neighbours(self) -> Neighbours:

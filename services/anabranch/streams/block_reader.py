@@ -213,9 +213,9 @@ class BlockReader:
 def read_from_any(
     reader: BlockReader, log_state: LogState, wanted: Sequence[Wanted]
 ) -> list[tuple[int, pa.Table]]:
-    """Return the rows of stable buckets as ``BlockReader.read_buckets`` does, one bucket at a time,
-    each from the first replica with an equal result (BL17 of ``protocol.log.boundary_log``) that
-    has all its blocks. For buckets of which blocks of the named writer are gone.
+    """Read stable buckets like ``BlockReader.read_buckets``, but one at a time, each from the first
+    replica with an equal result (BL17 of ``protocol.log.boundary_log``) that still has all its
+    blocks. Used for buckets whose named writer has lost blocks.
 
     Raises:
         DataMissing: no replica has them, or only one with other rows than the boundary log counts.

@@ -39,7 +39,7 @@ class FenceWatch:
         ends.
         """
 
-    def hear(self, entry: ControlRecord) -> None:
+    def receive(self, entry: ControlRecord) -> None:
         """Process a record of a control topic. A fence that is not proven changes nothing.
 
         Raises:

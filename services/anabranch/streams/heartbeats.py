@@ -187,7 +187,7 @@ class HeartbeatSender:
             self._last, self._sent_ms = beat, now_ms
         return sent
 
-    def say_last(self, beat: Heartbeat) -> None:
+    def send_last(self, beat: Heartbeat) -> None:
         """Send ``beat`` now, as the process' last, and wait up to ``CONTROL_WAIT_MS`` for the
         broker's acknowledgement.
         """
@@ -340,7 +340,7 @@ def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[C
         reader.close()
 
 
-class Hearing(Protocol):
+class ControlSource(Protocol):
     """Interface of a reader of control records."""
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
@@ -359,7 +359,7 @@ class ReplicaControl:
 
     def __init__(
         self,
-        reader: Hearing,
+        reader: ControlSource,
         clock: Clock,
         gate: CorrectionGate,
         detector: FailureDetector,

@@ -92,7 +92,7 @@ class RecomputeClient:
             self._tell(stream)
         return "; ".join(self._requests.describe(stream) for stream in gone)
 
-    def there(self) -> None:
+    def stop_requesting(self) -> None:
         """Record that no missing blocks are needed any more, and close the topics."""
         if self._control is not None:
             self.ask({})

@@ -204,7 +204,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "fence_ignored",
-        "streams.fences:FenceWatch.hear",
+        "streams.fences:FenceWatch.receive",
         "if self._proven([entry]):",
         "if False:",
         "EF2",

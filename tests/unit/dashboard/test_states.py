@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.dashboard.states import (
     GONE,
-    NOT_HEARD,
+    NO_HEARTBEAT,
     State,
     Tone,
     process_state,
@@ -49,9 +49,9 @@ def test_a_replica(heard: Heartbeat | None, tone: Tone, word: str) -> None:
 )
 def test_another_process(state: str, tone: Tone) -> None:
     assert process_state(beat(state)) == State(tone, state)
-    assert process_state(None) == NOT_HEARD
+    assert process_state(None) == NO_HEARTBEAT
 
 
 def test_of_several_replicas_the_best_counts() -> None:
     assert stage_state([GONE, State(Tone.GOOD, "STABLE")]).word == "STABLE"
-    assert stage_state([]) == NOT_HEARD
+    assert stage_state([]) == NO_HEARTBEAT

@@ -60,12 +60,12 @@ def world() -> World:
 
 def test_it_ends_by_a_fence_that_means_it_and_is_proven(world: World) -> None:
     with pytest.raises(Outvoted, match="replica 2 of totals, epoch 2, must end: a majority"):
-        world.watch("2").hear(world.fence)
-    world.watch("1").hear(world.fence)
+        world.watch("2").receive(world.fence)
+    world.watch("1").receive(world.fence)
     later = world.watch("2")
     later.epoch += 1
-    later.hear(world.fence)
-    world.watch("2").hear(TrimPoint(STAGE, 2, 1))
+    later.receive(world.fence)
+    world.watch("2").receive(TrimPoint(STAGE, 2, 1))
 
 
 def test_a_forged_one_changes_nothing(world: World) -> None:
@@ -76,7 +76,7 @@ def test_a_forged_one_changes_nothing(world: World) -> None:
         replace(fence, bucket=3),
         replace(fence, votes=(right, *fence.votes[1:])),
     ):
-        world.watch("2").hear(forged)
+        world.watch("2").receive(forged)
         say(world.log, world.pipeline, forged)
     say(world.log, world.pipeline, replace(fence, stage="another"))
     assert world.watch("0").fenced() == {}
@@ -91,7 +91,7 @@ def test_who_starts_knows_of_every_proven_fence_of_its_stage(world: World) -> No
 def test_one_that_cannot_be_judged_is_not_passed_over(world: World) -> None:
     world.log.fail_next(FailingOperation.FETCH, error=Unavailable, topic="p.totals.boundaries")
     with pytest.raises(Unavailable):
-        world.watch("2").hear(world.fence)
+        world.watch("2").receive(world.fence)
 
 
 def test_where_nobody_can_be_outvoted_none_is_looked_for() -> None:
@@ -125,7 +125,7 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     forged = replace(world.fence, votes=())
     if trimmed == 3:
         with pytest.raises(DataMissing):
-            world.watch("2").hear(forged)
+            world.watch("2").receive(forged)
     else:
-        world.watch("2").hear(forged)
+        world.watch("2").receive(forged)
     assert opened == min(trimmed + 1, 3)

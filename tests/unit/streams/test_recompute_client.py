@@ -96,10 +96,10 @@ def test_an_ask_its_answers_and_the_end(
         ("blocks_gone", "error"),
     ]
     assert gauge(context, "anabranch_blocks_gone") == 1
-    recompute_client.there()
+    recompute_client.stop_requesting()
     assert gauge(context, "anabranch_blocks_gone") == 0
     assert gauge(context, "anabranch_recompute_requests_total") == 1
-    recompute_client.there()
+    recompute_client.stop_requesting()
 
 
 def test_an_ask_that_nobody_hears_is_repeated(

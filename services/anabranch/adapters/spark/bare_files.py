@@ -4,8 +4,8 @@ checkpoints.
 Without its native library, which no wheel contains, Hadoop's own implementation forks a ``chmod``
 for each file and for the file of its checksums: 4 to 6 per batch. The jar, from Maven Central, sets
 permissions from Java; ``anabranch classes`` puts it into the cache. It writes the same files,
-including the checksums by which damage is found (``checkpoint_files``). Without the jar Spark uses
-Hadoop's own implementation, at a tenth more processor time.
+including the checksums by which damage is found (``adapters.disk.spark_checkpoint_files``). Without
+the jar Spark uses Hadoop's own implementation, at a tenth more processor time.
 """
 
 from __future__ import annotations

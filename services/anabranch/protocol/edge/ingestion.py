@@ -528,7 +528,7 @@ class SourceMachine:
 
     def receive(self, positions: Iterable[InputPosition], now_ms: int) -> None:
         """Apply the read positions of another shard of the source (IN13)."""
-        if self._others.hear(positions, now_ms):
+        if self._others.observe(positions, now_ms):
             self._speech(now_ms)
 
     def skip_hidden(self, at: InputPartition, offset: int) -> None:

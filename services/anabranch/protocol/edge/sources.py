@@ -70,7 +70,7 @@ class OtherShards:
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], _Heard] = {}
 
-    def hear(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
+    def observe(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
         """Record the positions in the newest record of another shard. Return whether one of its
         partitions has new records. Its first record has what it had read before; that counts as of
         now unless the partition was left out then.

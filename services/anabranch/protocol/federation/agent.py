@@ -209,7 +209,7 @@ class Agent:
                 if holding.place is TaskPlace.LEAVING
                 else self._ended(on, holding.failed or self._why(on.contract_id, now_ms), now_ms)
             )
-        self.holdings.befell(holding, event, now_ms)
+        self.holdings.apply_event(holding, event, now_ms)
         return commands
 
     def _number(self, entry: MovementEntry) -> None:
@@ -248,8 +248,8 @@ class Agent:
             and holding.place is TaskPlace.HERE
         ):
             holding.went = term
-            self.holdings.befell(holding, TaskEvent.OFFERED, now_ms)
-            self.holdings.befell(holding, TaskEvent.ACCEPTED, now_ms)
+            self.holdings.apply_event(holding, TaskEvent.OFFERED, now_ms)
+            self.holdings.apply_event(holding, TaskEvent.ACCEPTED, now_ms)
 
     def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """Return the commands for an own movement that has started and whose task went home
@@ -282,7 +282,7 @@ class Agent:
             if term is None or now_ms - holding.since_ms < self._deadline_ms(term):
                 continue
             if holding.place is TaskPlace.COMING:
-                self.holdings.befell(holding, TaskEvent.KEPT, now_ms)
+                self.holdings.apply_event(holding, TaskEvent.KEPT, now_ms)
             else:
                 holding.since_ms = now_ms
                 commands.append(self._withdrawn(term, now_ms))

@@ -148,7 +148,7 @@ class Holdings:
         """Return the tasks in one of these places, in the order in which they became known."""
         return [holding for holding in self.tasks.values() if holding.place in places]
 
-    def befell(self, holding: Holding, event: TaskEvent, now_ms: int) -> None:
+    def apply_event(self, holding: Holding, event: TaskEvent, now_ms: int) -> None:
         """Move a task to its next place, by the table.
 
         Raises:

@@ -122,7 +122,7 @@ def _objection_to_task(task: OfferedTask, contract: Contract) -> str:
     return ""
 
 
-def believed(
+def accepted_tasks(
     answer: OfferAnswer, offer: TaskOffer, contract: Contract
 ) -> tuple[AcceptedTask, ...] | None:
     """Return the accepted tasks of an answer; None if it is not an answer to this offer (FO2). One

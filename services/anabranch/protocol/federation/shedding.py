@@ -26,7 +26,12 @@ from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.holdings import Holding, TaskEvent, TaskPlace, Term
 from anabranch.protocol.federation.movements import BringHome, Command, Prepare, movement_id
-from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer, believed
+from anabranch.protocol.federation.offers import (
+    OfferAnswer,
+    ReturnRequest,
+    TaskOffer,
+    accepted_tasks,
+)
 from anabranch.protocol.federation.pricing import PERMILLE
 from anabranch.protocol.federation.standing import Standing
 from anabranch.protocol.federation.trading import bound_of, choose
@@ -143,7 +148,7 @@ class Shedding:
                 tasks,
             )
             for task in tasks:
-                standing.holdings.befell(
+                standing.holdings.apply_event(
                     standing.holdings.tasks[task.name], TaskEvent.OFFERED, now_ms
                 )
             self._outstanding = _Outstanding(
@@ -182,7 +187,7 @@ class Shedding:
             return []
         partner = standing.partners[answer.contract_id]
         contract = partner.contract
-        accepted = believed(answer, outstanding.offer, contract)
+        accepted = accepted_tasks(answer, outstanding.offer, contract)
         if accepted is None:
             return []
         if len(accepted) < len(answer.tasks):
@@ -201,7 +206,7 @@ class Shedding:
             name = movement_id(contract.contract_id, answer.number, task.name)
             holding.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
             self.agreed[name] = answer
-            standing.holdings.befell(holding, TaskEvent.ACCEPTED, now_ms)
+            standing.holdings.apply_event(holding, TaskEvent.ACCEPTED, now_ms)
             partner.price = task.price
             commands.append(Prepare(name, contract.contract_id, task.name, contract.seller))
         self._unreserve(outstanding, now_ms)
@@ -230,7 +235,7 @@ class Shedding:
         for task in outstanding.offer.tasks:
             holding = self._standing.holdings.tasks.get(task.name)
             if holding is not None and holding.place is TaskPlace.OFFERED:
-                self._standing.holdings.befell(holding, TaskEvent.REJECTED, now_ms)
+                self._standing.holdings.apply_event(holding, TaskEvent.REJECTED, now_ms)
         self._outstanding = None
 
     # ---------------------------------------------------------------- recall
@@ -259,7 +264,7 @@ class Shedding:
         return self._standing.adds(holding) * margin < went.price * holding.load.units * PERMILLE
 
     def _recall(self, holding: Holding, went: Term, now_ms: int) -> list[Command]:
-        self._standing.holdings.befell(holding, TaskEvent.RECALLED, now_ms)
+        self._standing.holdings.apply_event(holding, TaskEvent.RECALLED, now_ms)
         self._standing.counters.recalls += 1
         return [BringHome(went.movement_id, holding.name)]
 

@@ -152,7 +152,7 @@ class Taking:
                 and known.came is not None
                 and known.came.contract_id == offer.contract_id
             ):
-                holdings.befell(known, TaskEvent.LAPSED, now_ms)
+                holdings.apply_event(known, TaskEvent.LAPSED, now_ms)
 
     # ---------------------------------------------------------------- return
 
@@ -175,7 +175,7 @@ class Taking:
         # offer.
         if turned_down_ms < max(holding.unpaid_ms, holding.hold_until_ms):
             return []
-        self._standing.holdings.befell(holding, TaskEvent.UNWANTED, now_ms)
+        self._standing.holdings.apply_event(holding, TaskEvent.UNWANTED, now_ms)
         self._standing.counters.returns += 1
         return [self._request(came)]
 
@@ -184,7 +184,7 @@ class Taking:
         repeated, or the wait is over (FA3).
         """
         if pays:
-            self._standing.holdings.befell(holding, TaskEvent.KEPT, now_ms)
+            self._standing.holdings.apply_event(holding, TaskEvent.KEPT, now_ms)
             holding.unpaid_ms = None
             return []
         if now_ms - holding.since_ms >= self._standing.of(came).contract.ending.drain_ms:

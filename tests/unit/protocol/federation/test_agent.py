@@ -141,8 +141,8 @@ def test_fa3_a_recall_that_does_not_get_ready_is_dropped_and_tried_again() -> No
 
 def test_a_task_that_gets_ready_after_its_recall_was_dropped_comes_home_all_the_same() -> None:
     made, name = sold_and_started()
-    made.holdings.befell(made.holdings.tasks["north.a"], TaskEvent.RECALLED, 13_000)
-    made.holdings.befell(made.holdings.tasks["north.a"], TaskEvent.KEPT, 14_000)
+    made.holdings.apply_event(made.holdings.tasks["north.a"], TaskEvent.RECALLED, 13_000)
+    made.holdings.apply_event(made.holdings.tasks["north.a"], TaskEvent.KEPT, 14_000)
     assert made.ready(name, 15_000) == [
         Ended("south-east", name, "south", 15_000, EndReason.RECALLED)
     ]

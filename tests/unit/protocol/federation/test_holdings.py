@@ -33,9 +33,9 @@ def test_fh1_a_row_leads_to_its_place_and_what_is_no_row_is_a_bug(
         with pytest.raises(
             LocalProtocolError, match=f"task a is {place.value}: it cannot be {event.value}"
         ):
-            holdings.befell(task, event, 7)
+            holdings.apply_event(task, event, 7)
         return
-    holdings.befell(task, event, 7)
+    holdings.apply_event(task, event, 7)
     after = TRANSITIONS[place, event]
     assert [each.place for each in holdings.tasks.values()] == ([] if after is None else [after])
     assert after is None or task.since_ms == 7
@@ -68,7 +68,7 @@ def test_fh3_a_task_that_has_moved_is_held(
     place: TaskPlace, event: TaskEvent, hold_ms: int
 ) -> None:
     task = holding(place, CAME, WENT)
-    Holdings({"a": task}).befell(task, event, 7)
+    Holdings({"a": task}).apply_event(task, event, 7)
     assert task.hold_until_ms == 7 + hold_ms
     assert (task.went is None) == (event is TaskEvent.BACK)
 

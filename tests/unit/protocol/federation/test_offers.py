@@ -13,7 +13,7 @@ from anabranch.protocol.federation.offers import (
     UNITS_MAX,
     AcceptedTask,
     OfferedTask,
-    believed,
+    accepted_tasks,
     objection_to_offer,
 )
 from harness.markets import CONTRACT, answer, booked, contract, offer
@@ -56,15 +56,15 @@ def test_fo1_load_moves_only_under_a_contract_that_allows_it_now() -> None:
 
 
 def test_fo2_a_good_answer_is_taken_up() -> None:
-    assert believed(answer(), offer(), CONTRACT) == (AcceptedTask("north.a", 10, 900),)
-    assert believed(replace(answer(), tasks=()), offer(), CONTRACT) == ()
+    assert accepted_tasks(answer(), offer(), CONTRACT) == (AcceptedTask("north.a", 10, 900),)
+    assert accepted_tasks(replace(answer(), tasks=()), offer(), CONTRACT) == ()
 
 
 @pytest.mark.parametrize(
     "changes", [{"number": 2}, {"contract_id": "x"}, {"version": 2}, {"seller": "east"}]
 )
 def test_fo2_an_answer_to_something_else_is_none(changes: dict[str, Any]) -> None:
-    assert believed(replace(answer(), **changes), offer(), CONTRACT) is None
+    assert accepted_tasks(replace(answer(), **changes), offer(), CONTRACT) is None
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,11 @@ def test_fo2_an_answer_to_something_else_is_none(changes: dict[str, Any]) -> Non
 def test_fo2_an_answer_with_a_task_load_or_price_that_was_not_offered_is_a_rejection(
     task: AcceptedTask,
 ) -> None:
-    assert believed(answer(1, task), offer(), CONTRACT) == ()
-    assert believed(answer(1, AcceptedTask("north.a", 10, 900), task), offer(), CONTRACT) == ()
+    assert accepted_tasks(answer(1, task), offer(), CONTRACT) == ()
+    assert (
+        accepted_tasks(answer(1, AcceptedTask("north.a", 10, 900), task), offer(), CONTRACT) == ()
+    )
 
 
 def test_fo2_the_contract_bounds_what_the_offer_does_not() -> None:
-    assert believed(answer(), offer(), contract(delta=50)) == ()
+    assert accepted_tasks(answer(), offer(), contract(delta=50)) == ()
