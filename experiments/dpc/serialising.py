@@ -199,35 +199,34 @@ def width_table() -> str:
 
 
 def node_table(chains: Sequence[int] = NODES) -> str:
-    """Return the table of the mean delay of buckets at the end of chains, and of what each node
-    adds to it.
+    """Return the table of the mean delay of buckets at the end of chains, of what each node adds to
+    it, and of the batches of all nodes of the longest chain.
     """
     alike, vary = (1.0,), SPREAD
+    up = Costs(SPARK_BATCH_MS, pace_ms=1, is_shared=True)
+    before = replace(up, spread=vary, keeps_slots=False)
     kinds = {
-        "without a pace, batches alike": Costs(SPARK_BATCH_MS),
-        "the pace of `up`, batches alike": Costs(SPARK_BATCH_MS, pace_ms=1, spread=alike),
-        "the pace of `up`, batches vary": Costs(SPARK_BATCH_MS, pace_ms=1, spread=vary),
-        "the same, a third of the cores is busy": Costs(
-            SPARK_BATCH_MS, cores=BUSY_CORES, pace_ms=1, spread=vary
-        ),
-        "three quarters of the pace for a stage that reads a stage": Costs(
-            SPARK_BATCH_MS, pace_ms=1, later_pace=0.75, spread=vary
-        ),
-        "the same, a third of the cores is busy ": Costs(
-            SPARK_BATCH_MS, cores=BUSY_CORES, pace_ms=1, later_pace=0.75, spread=vary
-        ),
+        "without a pace, batches alike": Costs(SPARK_BATCH_MS, is_shared=True),
+        "the pace of `up`, batches alike": replace(up, spread=alike),
+        "the pace of `up`, batches vary": replace(up, spread=vary),
+        "the same, a third of the cores is busy": replace(up, spread=vary, cores=BUSY_CORES),
+        "as before: no slots, batches vary": before,
+        "the same, a third of the cores is busy ": replace(before, cores=BUSY_CORES),
     }
     lines = []
     for name, costs in kinds.items():
-        means = []
+        means, batches = list[float](), 0
         for nodes in chains:
             pace = pace_ms(nodes, CORES) if costs.pace_ms else 0
-            delays = bucket_delays(calm(nodes, replace(costs, pace_ms=pace, is_shared=True)))
+            running = calm(nodes, replace(costs, pace_ms=pace))
+            delays = bucket_delays(running)
             means.append(sum(delays) / len(delays) / 1_000)
-        growth = (means[-1] - means[0]) / (chains[-1] - chains[0])
-        lines.append([name.strip(), *(f"{each:.2f}" for each in means), f"{growth:.2f}"])
+            batches = sum(replica.batches for replica in running.replicas)
+        growth, per_s = (means[-1] - means[0]) / (chains[-1] - chains[0]), batches / CALM_S
+        figures = [*means, growth, per_s]
+        lines.append([name.strip(), *(f"{each:.2f}" for each in figures)])
     head = ["two cores for all", *(f"{nodes} node{'s' * (nodes > 1)}" for nodes in chains)]
-    return table([*head, "each node adds"], lines)
+    return table([*head, "each node adds", f"batches/s of {chains[-1]}"], lines)
 
 
 def main() -> int:

@@ -76,8 +76,8 @@ class Costs:
     is_shared: bool = False
     pace_ms: int = 0
     """Shortest time between the starts of two batches of a query."""
-    later_pace: float = 1.0
-    """Part of ``pace_ms`` that holds for stages which read a stage."""
+    keeps_slots: bool = True
+    """Whether stages that read a stage keep their slots, as they do (BP6)."""
     spread: tuple[float, ...] = (1.0,)
     """Factors by which single batches take longer, or less long, each as often as the others."""
 
@@ -206,7 +206,11 @@ class _Replica:
             StageRules(
                 PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
                 self.availability,
-                BatchRules(world.session.width_ms, pace_ms=self._pace_ms()),
+                BatchRules(
+                    world.session.width_ms,
+                    pace_ms=world.costs.pace_ms,
+                    reads_stages=world.costs.keeps_slots and self._reads_stages(),
+                ),
             ),
             HostProcess(clock, may_wait=False),
             _Upstream(world),
@@ -215,10 +219,13 @@ class _Replica:
         self._spread = random.Random(seed)
         self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
 
-    def _pace_ms(self) -> int:
-        costs = self._world.costs
-        is_first = self.stage == stage_names(1)[0]
-        return costs.pace_ms if is_first else round(costs.pace_ms * costs.later_pace)
+    def _reads_stages(self) -> bool:
+        return self.stage != stage_names(1)[0]
+
+    @property
+    def batches(self) -> int:
+        """Number of batches that have ended."""
+        return self._attempts
 
     def running(self) -> list[_Query]:
         """Return the queries that occupy a core now."""

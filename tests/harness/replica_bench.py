@@ -125,6 +125,7 @@ class Settings:
     after: int = 0
     given_up: int = 0
     rows_per_s: int = 0
+    reads_stages: bool = False
     sheds: bool = False
     has_one_task: bool = False
 
@@ -158,6 +159,7 @@ class Bench:
                     settings.quiet_every_ms,
                     warm_up=settings.warm_up,
                     rows_per_s=settings.rows_per_s,
+                    reads_stages=settings.reads_stages,
                 ),
                 sheds=settings.sheds,
                 has_one_task=settings.has_one_task,

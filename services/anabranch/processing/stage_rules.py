@@ -43,6 +43,7 @@ def stage_rules(
             quiet_ms(pipeline, name),
             SUCCESSOR_AFTER_MS,
             rows_per_s=stage.rows_per_s,
+            reads_stages=not set(pipeline.inputs(name)) <= set(pipeline.source_streams()),
         ),
         horizon_buckets(pipeline, name),
         stage.ha,

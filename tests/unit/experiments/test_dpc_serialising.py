@@ -4,6 +4,8 @@ time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.dpc.serialising import SPREAD, bucket_delays, calm, sizes
@@ -26,11 +28,13 @@ def mean_ms(nodes: int, costs: Costs, width_ms: int = 100) -> float:
     return sum(delays) / len(delays)
 
 
-def test_a_shorter_pace_of_later_stages_halves_what_a_node_adds() -> None:
+def test_slots_halve_what_a_node_adds_and_cost_no_batch() -> None:
     first = mean_ms(1, PACED)
-    as_now = mean_ms(4, PACED) - first
-    shorter = mean_ms(4, Costs(batch_ms=214, pace_ms=800, later_pace=0.75, spread=SPREAD)) - first
-    assert 3 * 214 * 0.9 < shorter < 0.67 * as_now
+    before, kept = (calm(4, replace(PACED, keeps_slots=each)) for each in (False, True))
+    adds = [sum(found) / len(found) - first for found in map(bucket_delays, (before, kept))]
+    assert 3 * 214 * 0.9 < adds[1] < 0.67 * adds[0]
+    batches = [sum(each.batches for each in running.replicas) for running in (before, kept)]
+    assert batches[1] <= batches[0]
 
 
 def test_the_width_of_a_bucket_is_kept() -> None:

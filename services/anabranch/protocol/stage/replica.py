@@ -491,8 +491,9 @@ class Replica:
             else self._decide_stable(asks, situation)
         )
         if decision.plan is not None:
-            rest_ms, asks.is_capped = self._pacing.rest(decision.plan.rows)
-            asks.paced_until_ms = situation.now_ms + rest_ms
+            asks.paced_until_ms, asks.is_capped = self._pacing.next_at(
+                asks.paced_until_ms, decision.plan.rows, situation.now_ms
+            )
             asks.batch = decision.plan, situation.now_ms
             if self._load_watch is not None:
                 self._load_watch.begins(query, decision.plan, situation.now_ms)

@@ -16,6 +16,15 @@ keeps the next one small and reports the progress of the stage, so it runs QUIET
 last one if other stages read its boundary, otherwise QUIET_UNREAD_MS. A batch of a stage without
 state is quiet if it reads no rows.
 
+A stage that reads a stage gets its input at the pace of that one, but not evenly: the record of a
+batch that takes longer comes later. If its own next batch had to be a whole pace after the late
+one, the next input would come too early, and wait, and so would all after it: each stage of a chain
+would lag by the longest batch of the one before it. So such a stage *keeps its slots*: its pace
+counts from when a batch could have begun, not from when its input came. It then begins when a
+record comes that completes a bucket, in step with the stage before it. How many batches there are
+is decided by that stage, and by the pace as before. For a stage that reads only sources this would
+be of no use: their buckets are closer together than batches, and the pace alone spaces these.
+
 *Who corrects first.* Corrections cost as much as the results that they replace, and the replicas of
 a stage become able to make them at the same moment. One after the other is better (DPC staggers its
 replicas; here nobody asks for leave): the others keep their cores for new, tentative results, and
@@ -46,6 +55,9 @@ Invariants:
         wait: how far a stage is says nothing of a failure.
     BP5 a stage that takes one bucket per batch is not paced: its batches cannot be fewer, and it
         would fall behind.
+    BP6 an input that comes late delays one batch of a stage that reads a stage, and none after it
+        for whose input it would be time. Over any time a query begins at most one batch more than
+        with the pace alone, apart from those of BP3.
     CO1 of the replicas of a stage that hear each other two are open together for no longer than it
         takes to hear of it.
     CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
@@ -162,6 +174,8 @@ class BatchRules:
     """Whether a query that has nothing to run at its first request runs an empty batch."""
     rows_per_s: int = 0
     """Maximum average number of rows per second that a query takes (RE11); 0 for no limit."""
+    reads_stages: bool = False
+    """Whether an input is the stream of a stage, so that batches keep their slots (BP6)."""
 
     def batch_rows_max(self) -> int:
         """Return the maximum number of rows of one batch, beyond its first bucket: those of a
@@ -182,13 +196,18 @@ class BatchPacing:
         self._spacing = ResultSpacing()
         self._quiet_from_ms = 0
 
-    def rest(self, rows: int) -> tuple[int, bool]:
-        """Return the time from the start of a batch with ``rows`` to that of the next one, in ms,
-        and whether the cap makes it longer than the pace requires.
+    def next_at(self, due_ms: int, rows: int, now_ms: int) -> tuple[int, bool]:
+        """Return the earliest start of the batch after one with ``rows`` that begins at ``now_ms``
+        and could have begun at ``due_ms`` (BP6), and whether the cap makes it later than the pace
+        requires.
         """
         per_s = self._rules.rows_per_s
-        capped_ms = -(-rows * 1_000 // per_s) if per_s else 0
-        return max(self._pace_ms, capped_ms), capped_ms > self._pace_ms
+        capped_ms = now_ms + (-(-rows * 1_000 // per_s) if per_s else 0)
+        # One that was awaited (BP3) begins before its slot, and the pace counts from there.
+        slot_ms = min(due_ms, now_ms) if self._rules.reads_stages else now_ms
+        # Not earlier than now: time without any input gives no claim to batches in a row.
+        paced_ms = max(now_ms, slot_ms + self._pace_ms)
+        return max(paced_ms, capped_ms), capped_ms > paced_ms
 
     def gave(self, buckets: Iterable[int]) -> None:
         """Add buckets with results, in order."""

@@ -19,7 +19,7 @@ def test_a_batch_is_followed_by_the_rest_that_its_rows_ask_for(
 ) -> None:
     rules = BatchRules(1_000, 5_000, pace_ms=400, rows_per_s=cap)
     pacing = BatchPacing(rules, STATELESS)
-    assert pacing.rest(rows) == (rest_ms, rest_ms > 400)
+    assert pacing.next_at(5_000, rows, 7_000) == (7_000 + rest_ms, rest_ms > 400)
     assert rules.batch_rows_max() == (cap or 5_000)
 
 

@@ -388,6 +388,17 @@ def test_batches_of_one_query_are_paced() -> None:
     assert bench.at(ONE) == 12, "its pace is its own"
 
 
+def test_bp6_after_a_late_input_the_next_one_does_not_wait_for_a_whole_pace() -> None:
+    bench = stable(pace_ms=500, reads_stages=True)
+    bench.wait(1_000)
+    for bucket, apart_ms in ((6, 500), (7, 800), (8, 200), (9, 500)):
+        bench.wait(apart_ms)
+        bench.close(bucket, bucket)
+        bench.look()
+        bench.ask(ZERO)
+        assert bench.at(ZERO) == bucket
+
+
 def test_re7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     bench = up_failure()
     branch = bench.branch

@@ -6,18 +6,24 @@ correction. Rows of the correction gate: ``test_scheduling_transcripts.py``; its
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.scheduling import (
     APART_LEAST_MS,
     APART_MOST_MS,
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
+    BatchPacing,
+    BatchRules,
     CorrectionGate,
     CorrectionWatch,
     Pace,
@@ -119,6 +125,60 @@ class TestBp3WhereResultsAre:
         spacing = ResultSpacing()
         spacing.seen([8, 16])
         assert spacing.is_sparse(250, pace_ms) == is_sparse
+
+
+PACE_MS = 400
+
+
+def starts(arrivals: list[int], *, reads_stages: bool) -> list[int]:
+    """Return when a query begins batches whose input comes at ``arrivals``, in ms; a batch takes
+    all that has come.
+    """
+    rules = BatchRules(100, pace_ms=PACE_MS, reads_stages=reads_stages)
+    pacing = BatchPacing(rules, PlanTraits(is_stateful=False, is_batch_safe=True))
+    found, due_ms = list[int](), 0
+    left = sorted(arrivals)
+    while left:
+        found.append(max(due_ms, left[0]))
+        due_ms, is_capped = pacing.next_at(due_ms, 1, found[-1])
+        assert not is_capped
+        left = [each for each in left if each > found[-1]]
+    return found
+
+
+class TestBp6SlotsAreKept:
+    LATE_ONCE = (10_000, 10_400, 11_000, 11_200, 11_600, 12_000)
+
+    def test_an_input_that_is_late_delays_one_batch(self) -> None:
+        assert starts([*self.LATE_ONCE], reads_stages=True) == [*self.LATE_ONCE]
+
+    def test_where_sources_are_read_the_pace_counts_from_the_late_one(self) -> None:
+        found = starts([*self.LATE_ONCE], reads_stages=False)
+        assert found == [10_000, 10_400, 11_000, 11_400, 11_800, 12_200]
+
+    def test_without_input_for_long_there_is_one_batch_more_and_not_many(self) -> None:
+        every_bucket = [*range(60_000, 62_000, 100)]
+        found = starts([10_000, *every_bucket], reads_stages=True)
+        assert found == [10_000, 60_000, 60_100, 60_400, 60_800, 61_200, 61_600, 62_000]
+
+    def test_one_that_was_awaited_is_followed_by_a_whole_pace(self) -> None:
+        rules = BatchRules(100, pace_ms=PACE_MS, reads_stages=True)
+        pacing = BatchPacing(rules, PlanTraits(is_stateful=True, is_batch_safe=True))
+        assert pacing.next_at(9_000, 1, 8_700) == (8_700 + PACE_MS, False)
+
+    @given(st.lists(st.integers(0, 3 * PACE_MS), max_size=30))
+    def test_over_any_time_there_is_one_batch_more_at_most(self, gaps: list[int]) -> None:
+        found = starts([*accumulate([10_000, *gaps])], reads_stages=True)
+        for first, begun in enumerate(found):
+            for number, ended in enumerate(found[first:], 1):
+                assert number <= 2 + (ended - begun) // PACE_MS
+
+    @given(st.lists(st.integers(0, PACE_MS), min_size=1, max_size=30))
+    def test_no_input_of_a_paced_stage_waits_however_long_its_batches_take(
+        self, takes: list[int]
+    ) -> None:
+        arrivals = [10_000 + number * PACE_MS + each for number, each in enumerate(takes)]
+        assert starts(arrivals, reads_stages=True) == sorted(set(arrivals))
 
 
 FREE = Pace.FREE
