@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -47,6 +48,33 @@ def broken_links(path: Path, text: str) -> list[str]:
         ):
             found.append(f"{path}: {target}")
     return found
+
+
+def is_nightly(source: str) -> bool:
+    """Return whether all tests of a module have the mark ``nightly``."""
+    body = ast.parse(source).body
+    marks = [each for each in body if isinstance(each, ast.Assign)]
+    tests = [
+        each for each in body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+    ]
+    return any("mark.nightly" in ast.unparse(each) for each in marks) or all(
+        any(ast.unparse(mark) == "pytest.mark.nightly" for mark in test.decorator_list)
+        for test in tests
+    )
+
+
+def unsaid_nights(path: Path, text: str) -> list[str]:
+    """Return the tests that a table's row names as if every run had them, but that run at night
+    or on a cluster.
+    """
+    return [
+        f"{target}: runs at night"
+        for row in text.splitlines()
+        if row.startswith("|") and "nightly" not in row and "cluster-test" not in row
+        for target in LINK.findall(row)
+        if target.endswith(".py") and "/test_" in target
+        if is_nightly((path.parent / target).read_text())
+    ]
 
 
 def drawn_folders(text: str) -> set[str]:
@@ -108,6 +136,27 @@ def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
         if path.suffix == ".md"
         for line in broken_links(root / path, (root / path).read_text())
     ] == []
+
+
+def test_a_guarantee_says_where_it_is_shown_by_night_alone(root: Path) -> None:
+    page = root / "docs" / "guarantees.md"
+    assert unsaid_nights(page, page.read_text()) == []
+
+
+def test_a_test_that_runs_at_night_is_told_from_others(tmp_path: Path) -> None:
+    night = "import pytest\n\n@pytest.mark.nightly\ndef test_a() -> None: ...\n"
+    for name, text in {
+        "test_a.py": night,
+        "test_b.py": f"{night}\ndef test_b() -> None: ...\n",
+        "test_c.py": "pytestmark = [pytest.mark.nightly]\n\ndef test_c() -> None: ...\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    rows = [f"| all of it | [it](./test_{name}.py){{}} |" for name in "abc"]
+    said = [row.format(" (`make nightly`)") for row in rows]
+    found = unsaid_nights(
+        tmp_path / "page.md", "\n".join([*said, *(row.format("") for row in rows)])
+    )
+    assert found == ["./test_a.py: runs at night", "./test_c.py: runs at night"]
 
 
 def test_the_drawing_of_the_tree_is_that_of_the_folders(root: Path, files: list[Path]) -> None:
