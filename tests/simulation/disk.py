@@ -417,6 +417,22 @@ class SimulatedDisk:
         """Whether this process has a checkpoint of its own epoch, and no use for a copy."""
         return self._is_cleaned
 
+    def copy_within_reach(self, target: str) -> bool:
+        """See the port."""
+        machine, fetched = self._machine, self._machine.fetched
+        own = machine.newest()
+        if self._has_fetched and fetched is not None and fetched.position > machine.position():
+            self._write()
+            found = fetched.directory.snapshot()
+            machine.add(Directory(target, found.logged, found.commits, torn=found.torn))
+            self._step()
+        elif own is not None:
+            self.copy(own.name, target)
+        else:
+            return False
+        self._reached("rehearsed from a checkpoint")
+        return True
+
     def fetch(self) -> None:
         """See the port. Reading takes long, and the store may go away, or remove it, meanwhile."""
         if self._store is None or self._has_begun():

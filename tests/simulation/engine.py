@@ -647,4 +647,6 @@ class SimulatedQuery:
                     pa.Table.from_arrays(columns, schema=schema),
                 )
             )
+        if slices and self._task.output.is_written and self._task.output.epoch < 0:
+            self._context.logger.error("a query without an epoch writes results")
         return blocks.write(slices)

@@ -185,6 +185,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     ),
     *(
         "stands by",
+        "rehearsed from a checkpoint",
         "standby copied",
         "fails over to a copy",
         "an older epoch is heard again",

@@ -134,6 +134,16 @@ class ReplicaDisk(Checkpoints, Protocol):
     def directory(self, name: str) -> Path:
         """Return the path of the directory, for the engine."""
 
+    def copy_within_reach(self, target: str) -> bool:
+        """Make ``target`` a copy of the replica's own checkpoint that ``within_reach`` describes;
+        return False if there is none. Changes nothing else. The copy is for a query whose results
+        are dropped: ``remove`` it afterwards.
+
+        Raises:
+            Unavailable: the checkpoint kept changing.
+            OSError: the disk is full, or cannot be written or read.
+        """
+
     def store(self, name: str) -> bool:
         """Write the directory to the store of checkpoints, if there is one. Return whether another
         machine could start from it now.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import QueryOutput
 from anabranch.process.logging_setup import short
+from anabranch.processing.range_runs import run_range
 from anabranch.processing.recompute_server import RecomputeServer, RecomputingReplica
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import RECOMPUTE_MS_MAX
 from anabranch.protocol.stage.recovery import unneeded_upto
 
 if TYPE_CHECKING:
@@ -204,19 +204,9 @@ class Primary:
         """Run a query that recomputes buckets for a reader (``processing.recompute_server``),
         beside this replica's queries, at most RECOMPUTE_MS_MAX. Raises the error that ended it.
         """
-        clock, place = self._context.clock, str(self._disk.directory(query.name))
+        context, place = self._context, str(self._disk.directory(query.name))
         output = QueryOutput(self._own.replica, self.epoch, query.only)
-        running = self._prepared.start(query.name, query, output, place, lambda _: None)
-        try:
-            deadline_ms = clock.monotonic_ms() + RECOMPUTE_MS_MAX
-            while not (
-                query.finished.is_set()
-                or self._context.stopping.is_set()
-                or clock.monotonic_ms() > deadline_ms
-            ):
-                running.ended(_STEP_MS)
-        finally:
-            running.stop()
+        run_range(self._prepared, query, output, place, context.clock, context.stopping.is_set)
 
     def check_epoch_if_due(self) -> bool:
         """Check for a newer process of this replica, if that is due, and return whether it was.

@@ -25,6 +25,7 @@ from anabranch.processing.own_key import OwnKey
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
 from anabranch.processing.primary import Primary
+from anabranch.processing.rehearsing import Rehearsing
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
 from anabranch.processing.replica_identity import ReplicaIdentity
@@ -158,7 +159,12 @@ class StageReplica:
             token, node = self._context.entropy.token(), None if own.is_passive else own.node
             standby_process = StandbyProcess(own.stage_name, own.process, node, token)
             warm_standby = self._warm_standby = WarmStandby(
-                self._context, prepared, standby_process, self._checkpoint.disk, own.replica
+                self._context,
+                prepared,
+                standby_process,
+                self._checkpoint.disk,
+                own.replica,
+                None if own.is_passive else self._rehearsing(prepared),
             )
             must_wait = warm_standby.standby.must_wait
             if must_wait and not own.has_place:
@@ -183,6 +189,20 @@ class StageReplica:
             place = with_place(self._context.pipeline, "stages", own.stage_name)
             raise ConfigurationError(f"{place}: {error}") from error
 
+    def _rehearsing(self, prepared: PreparedStage) -> Rehearsing:
+        """Prepare the rehearsal of a replica that moves here."""
+        followers = self._followers
+        return Rehearsing(
+            self._context,
+            prepared,
+            self._checkpoint.disk,
+            self._own.replica,
+            (
+                lambda: {name: each.log_state for name, each in followers.readers.items()},
+                followers.changed,
+            ),
+        )
+
     def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
         """Run one round of the standby, then the failover if it is due. A shard that was split
         meanwhile runs nowhere any more, and nobody has a newer checkpoint of it to wait for.
@@ -196,7 +216,8 @@ class StageReplica:
             self._fail_over(prepared)
             return
         standby = warm_standby.standby
-        self._inputs.forget(standby.bucket)
+        if not standby.rehearsal.is_running:  # it reads what follows an older checkpoint
+            self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
 

@@ -24,6 +24,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
 from anabranch.protocol.stage.recovery import CleanPoints
+from anabranch.protocol.stage.rehearsal import Rehearsal
 from anabranch.protocol.stage.standby import (
     LEADING,
     STANDING_BY,
@@ -103,13 +104,10 @@ class Standby:
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._life = life_of(log, names.boundaries(stage))
-        self._watch = StandbyWatch(
-            own,
-            self._writer,
-            turns,
-            width_ms,
-            reads_back=pipeline.stages[stage].ha == "upstream_backup",
-        )
+        self._reads_back = pipeline.stages[stage].ha == "upstream_backup"
+        self._watch = StandbyWatch(own, self._writer, turns, width_ms, reads_back=self._reads_back)
+        self.rehearsal = Rehearsal(is_wanted=False)
+        """State of the rehearsal before the cutover."""
         self.boundary = BoundaryReader(
             log,
             names.boundaries(stage),
@@ -170,6 +168,8 @@ class Standby:
         """
         if not self._is_moved and not self._is_uncopied:
             return None
+        if self.rehearsal.is_running:
+            return f"its first batches, which it rehearses before it takes {self._stage} over"
         what = f"a checkpoint of {self._stage}.{self._writer} that is up to date"
         if not self._disk.has_store:
             else_end = ", or the replica's end on the other node" if self._is_moved else ""
@@ -219,7 +219,24 @@ class Standby:
             self._next_reach_ms = now_ms + _REACH_EVERY_MS
             self._reach = self._disk.within_reach()
             self.bucket = self._reach.bucket
-        return self._watch.due(now_ms, self.bucket, self._reach.rest_bytes)
+        return self._watch.due(
+            now_ms,
+            self.bucket,
+            self._reach.rest_bytes,
+            is_delayed=self.rehearsal.delays(now_ms),
+        )
+
+    def rehearse(self) -> None:
+        """Let the cutover of a move wait for a rehearsal, which the caller runs when
+        ``begins_rehearsal`` says so. Call it before the first round.
+        """
+        self.rehearsal = Rehearsal(is_wanted=self._is_moved and not self._reads_back)
+
+    @property
+    def begins_rehearsal(self) -> bool:
+        """Whether the rehearsal is to begin now; True once."""
+        is_near = self._watch.is_near(self.bucket, self._reach.rest_bytes)
+        return self.rehearsal.begins(self._clock.monotonic_ms(), is_near=is_near)
 
     def begin_copy(self) -> None:
         """Begin a copy of the checkpoint on a thread of its own, if one is due and none is under

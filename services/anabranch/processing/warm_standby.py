@@ -15,6 +15,7 @@ from anabranch.processing.warming import Warming
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, PreparedStage
     from anabranch.process.frame import ServiceContext
+    from anabranch.processing.rehearsing import Rehearsing
     from anabranch.protocol.stage.standby import StandbyProcess
 
 
@@ -36,9 +37,11 @@ class WarmStandby:
         own: StandbyProcess,
         disk: Checkpoints,
         replica: str,
+        rehearsing: Rehearsing | None = None,
     ) -> None:
         """Open the stage's topics. ``own`` is the identity of this process, ``disk`` its
-        checkpoints, ``replica`` the id under which it writes as primary.
+        checkpoints, ``replica`` the id under which it writes as primary, ``rehearsing`` runs its
+        first batches before it takes over from another node; None: nothing does.
 
         Raises:
             Unavailable: a topic is missing, or the broker does not answer.
@@ -46,8 +49,10 @@ class WarmStandby:
         self.standby = Standby(
             context.log, context.clock, context.pipeline, own, disk, context.threads
         )
+        if rehearsing is not None:
+            self.standby.rehearse()
         self._context, self._prepared = context, prepared
-        self._own, self._replica = own, replica
+        self._own, self._replica, self._rehearsing = own, replica, rehearsing
         self._warming: Warming | None = None
         self._failover: Failover | None = None
         """Timing of the failover that is under way, until the primary's first batch ends."""
@@ -83,6 +88,9 @@ class WarmStandby:
         if not is_due:
             if self._warming is not None:
                 self._warming.step()
+            if self._rehearsing is not None and self.standby.begins_rehearsal:
+                closed = self.standby.boundary.log_state.closed(self._replica)
+                self._rehearsing.begin(self.standby.rehearsal, self._own.token, closed)
             return False
         self._context.logger.info(
             "becoming_primary",
@@ -92,6 +100,8 @@ class WarmStandby:
         )
         self._context.crash_point("processing.standby_due")
         self._failover = Failover(self._context.clock, self.standby.silent_ms)
+        if self._rehearsing is not None:
+            self._rehearsing.stop()
         if self._warming is not None:
             self._warming.stop()
         self.standby.end_watch()
@@ -115,7 +125,12 @@ class WarmStandby:
             self._failover = None
 
     def cool_down(self) -> None:
-        """Stop the query that keeps the engine warm, and wait for its end. Idempotent."""
+        """Stop the queries that make and keep the engine warm, and wait for their ends.
+        Idempotent.
+        """
+        if self._rehearsing is not None:
+            self._rehearsing.stop()
+            self._rehearsing.join()
         if self._warming is not None and (ending := self._warming.stop()) is not None:
             ending.join()
 

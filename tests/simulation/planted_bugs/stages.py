@@ -383,12 +383,21 @@ STAGES: Final = (
     ),
     Mutant(
         "moves_though_behind",
-        "protocol.stage.standby:StandbyWatch.due",
+        "protocol.stage.standby:StandbyWatch.is_near",
         "bucket + self._behind_max >= self._closed",
         "self._closed >= 0",
         "SB8",
         scenario="moved",
         by=("moves", "progress"),
+    ),
+    Mutant(
+        "rehearsed_results_are_written",
+        "processing.rehearsing:Rehearsing._rehearse",
+        "-1, is_written=False",
+        "-1",
+        "RH2",
+        scenario="moved",
+        by=("alarms",),
     ),
     Mutant(
         "nothing_is_stored_for_a_move",

@@ -20,13 +20,16 @@ from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.process.threads import OWN_THREADS
+from anabranch.processing.rehearsing import Rehearsing
 from anabranch.processing.warm_standby import WarmStandby
 from anabranch.processing.warming import WARM_UP_BATCHES
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
+from anabranch.protocol.stage.rehearsal import Rehearsal
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.plain_pipelines import pipeline, stage
+from harness.present import present
 from harness.waiting import wait_until
 
 
@@ -73,13 +76,36 @@ class Connections(LocalEventLog):
         return super().writer()
 
 
-class World:
-    """Process "1" of a passive stage of two."""
+class Rehearsals:
+    """Notes which rehearsal was begun, and what was done then."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
+        self.rehearsal: Rehearsal | None = None
+        self.closed = -1
+        self.done: list[str] = []
+
+    def begin(self, rehearsal: Rehearsal, token: str, closed: int) -> None:
+        assert token == "0" * 16
+        self.rehearsal, self.closed = rehearsal, closed
+        self.done.append("begun")
+
+    def stop(self) -> None:
+        self.done.append("stopped")
+
+    def join(self) -> None:
+        self.done.append("waited for")
+
+
+class World:
+    """Process "1" of a passive stage of two; or replica "1" of an active one, which moves to the
+    node north.9.
+    """
+
+    def __init__(self, folder: Path, rehearsing: Rehearsals | None = None) -> None:
         self.clock, self.logged = VirtualClock(), list[tuple[str, dict[str, Any]]]()
         self.log = Connections(self.clock)
-        self.pipeline = pipeline(stage("s", "a", replicas=2, ha="passive"))
+        ha = "passive" if rehearsing is None else "active"
+        self.pipeline = pipeline(stage("s", "a", replicas=2, ha=ha))
         topics = ["p.s.boundaries", *control_topics(self.pipeline)]
         self.log.admin().create([TopicSettings(topic, 1) for topic in topics])
         self.engine = Engine()
@@ -95,8 +121,16 @@ class World:
         )
         disk = ReplicaFolder(folder / "s.1", {"0": folder / "s.0"})
         self.copies = 0
-        own = StandbyProcess("s", "1", token="0" * 16)
-        self.made = WarmStandby(context, cast("PreparedStage", self.engine), own, disk, "0")
+        node, replica = (None, "0") if rehearsing is None else ("north.9", "1")
+        own = StandbyProcess("s", "1", node, token="0" * 16)
+        self.made = WarmStandby(
+            context,
+            cast("PreparedStage", self.engine),
+            own,
+            disk,
+            replica,
+            cast("Rehearsing | None", rehearsing),
+        )
         self.made.standby.copy = self._copy  # type: ignore[method-assign]
 
     def _copy(self) -> bool:
@@ -150,3 +184,23 @@ def test_while_there_is_a_primary_it_stays_warm_until_it_is_told_to_end(world: W
     world.made.batch_done(0.5)
     assert world.logged == [], "there was no failover"
     world.made.close()
+
+
+def test_one_that_moves_rehearses_once_and_takes_over_afterwards(tmp_path: Path) -> None:
+    rehearsals = Rehearsals()
+    world = World(tmp_path, rehearsals)
+    made = world.made
+    started = EpochStarted("1", "f", SeededEntropy(1).token(), node="north.0")
+    BoundaryWriter(world.log, "p.s.boundaries", ["0", "1"], started, world.clock).start()
+    for _ in range(3):
+        assert not made.round()
+        world.clock.advance(100)
+    assert (rehearsals.done, rehearsals.closed) == (["begun"], 0)
+    assert "rehearses" in str(made.standby.waiting_for)
+    present(rehearsals.rehearsal).ended()
+    assert "rehearses" not in str(made.standby.waiting_for)
+    assert made.round()
+    assert rehearsals.done == ["begun", "stopped"]
+    made.cool_down()
+    assert rehearsals.done[2:] == ["stopped", "waited for"]
+    made.close()

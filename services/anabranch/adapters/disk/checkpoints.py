@@ -333,6 +333,28 @@ class ReplicaFolder:
             max([*buckets, copy.bucket]), copy.rest_bytes, copy.read_bytes, copy.linked_bytes
         )
 
+    def copy_within_reach(self, target: str) -> bool:
+        """Make ``target`` a copy of the replica's own checkpoint, here or as ``fetch`` has copied
+        it, whichever is further; return False if there is none.
+
+        Raises:
+            Unavailable: the checkpoint kept changing.
+            OSError: the disk is full, or cannot be written or read.
+        """
+        own, copy = self._position(), self._own_copy
+        fetched = None if copy is None else copy.position
+        if copy is not None and fetched is not None and (own is None or own < fetched):
+            with copy.lock:
+                source = copy.directory(fetched[0])
+                if not source.is_dir():
+                    return False  # replaced meanwhile by a further one
+                self._copy(source, target)
+            return True
+        if own is None:
+            return False
+        self._copy(self.directory(own[0]), target)
+        return True
+
     @property
     def has_store(self) -> bool:
         """Whether the process uses a store of checkpoints."""

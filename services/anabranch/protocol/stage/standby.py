@@ -14,9 +14,10 @@ make precise).
 
 A replica that an operator moves to another node (``protocol.control.placement``) begins there as a
 standby, too, in a stage of any kind. It waits only for its own readiness: it becomes the primary as
-soon as it is warm and has access to a checkpoint that is about as advanced as the log: on the disk
-of its machine, or copied from the store (``protocol.stage.transfer``). Until then the process on
-the old node continues. That one ends like any primary that finds a newer epoch in the log.
+soon as it is warm, has access to a checkpoint that is about as advanced as the log, and has
+rehearsed its first batches from it (``protocol.stage.rehearsal``). The checkpoint is on the disk of
+its machine, or copied from the store (``protocol.stage.transfer``). Until then the process on the
+old node continues. That one ends like any primary that finds a newer epoch in the log.
 
 A process has no other state: it stands by until ``StandbyWatch.due`` returns True, begins an epoch,
 once, and is the primary until a newer epoch is in the log. Then it ends, and the next process
@@ -51,7 +52,7 @@ Invariants:
         results are late by no more than a restart takes, whatever the size of the state. If the
         newest epoch began on its own node, or on none, it begins at once; so does a stage that
         recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
-        another process.
+        another process. While it rehearses it replaces no live process (RH4).
     SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
         another node has written a record.
 """
@@ -217,25 +218,36 @@ class StandbyWatch:
         """Time since the last sign of life of the primary, in ms (SB3)."""
         return self._silence.ms
 
-    def due(self, now_ms: int, bucket: int, rest_bytes: int = 0) -> bool:
+    def is_near(self, bucket: int, rest_bytes: int = 0) -> bool:
+        """Return whether the checkpoint of a moved replica is near enough for the cutover (SB8).
+        Takes the same arguments as ``due``.
+        """
+        if self._node is None or not self._log_was_read:
+            return False
+        last = self._detector.last(self._primary)
+        trimmed = 0 if last is None else last.checkpoint_bucket
+        return self._reads_back or (
+            bucket + self._behind_max >= self._closed
+            and bucket >= trimmed
+            and rest_bytes <= MOVED_REST_BYTES
+        )
+
+    def due(
+        self, now_ms: int, bucket: int, rest_bytes: int = 0, *, is_delayed: bool = False
+    ) -> bool:
         """Return whether to become the primary now (SB3, SB4, SB8).
 
         Args:
             now_ms: Present time.
             bucket: Last bucket in the checkpoint from which this process would continue; 0: none.
             rest_bytes: Bytes of the newest stored checkpoint that this machine lacks.
+            is_delayed: Whether a rehearsal delays the cutover (RH4).
         """
         if not self._log_was_read:
             return False
-        last = self._detector.last(self._primary)
-        trimmed = 0 if last is None else last.checkpoint_bucket
-        is_near = self._reads_back or (
-            bucket + self._behind_max >= self._closed
-            and bucket >= trimmed
-            and rest_bytes <= MOVED_REST_BYTES
-        )
-        if not self.must_wait or (self._node is not None and is_near):
+        if not self.must_wait or (not is_delayed and self.is_near(bucket, rest_bytes)):
             return True
+        last = self._detector.last(self._primary)
         has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch
         own = bucket == 0, self._order[self._process]
         alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)

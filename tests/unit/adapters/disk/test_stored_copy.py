@@ -239,3 +239,52 @@ def test_a_copy_that_is_removed_while_it_is_read_stays_away(
     reader.join(60)
     assert not (machines.folder / "new" / "s.0" / "stored" / "s.0" / "checkpoints").exists()
     assert new.within_reach().bucket == 0
+
+
+def test_what_is_within_reach_is_copied_for_a_rehearsal_and_stays_as_it_is(
+    machines: Machines,
+) -> None:
+    new = machines.disk("new")
+    assert not new.copy_within_reach(TWO), "nothing is here"
+    machines.runs(4)
+    new.fetch()
+    reach = new.within_reach()
+    assert new.copy_within_reach(TWO)
+    assert new.last_commit(TWO) == 3
+    new.cut_back(TWO, 2, keep_plan=False)
+    assert new.within_reach() == reach
+    new.remove(TWO)
+    newest = new.newest()
+    assert newest is not None
+    assert (newest.name, new.last_commit(newest.name)) == (ONE, 3)
+    machines.runs(1)
+    assert new.copy_within_reach(TWO)
+    assert new.last_commit(TWO) == 3, "its own is as far as what it has fetched"
+    new.fetch()
+    assert new.copy_within_reach(TWO)
+    assert new.last_commit(TWO) == 4
+    assert new.last_commit(ONE) == 3
+
+
+def test_a_fetched_checkpoint_that_is_gone_is_not_copied(machines: Machines) -> None:
+    machines.runs(2)
+    new = machines.disk("new")
+    new.fetch()
+    shutil.rmtree(machines.folder / "new" / "s.0" / "stored")
+    assert not new.copy_within_reach(TWO)
+
+
+def test_the_files_of_a_rehearsal_are_not_checked_again(machines: Machines) -> None:
+    machines.runs(3)
+    new = machines.disk("new")
+    new.fetch()
+    assert new.copy_within_reach(TWO)
+    assert new.whole(TWO, new.batches(TWO)) == 2
+    new.remove(TWO)
+    newest = new.newest()
+    assert newest is not None
+    for path in new.directory(ONE).glob("state/**/*.changelog"):
+        facts = path.stat()
+        path.write_bytes(b"x" * facts.st_size)
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert new.whole(ONE, new.batches(ONE)) == 2, "it knows them by inode, time and size"

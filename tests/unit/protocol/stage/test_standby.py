@@ -295,6 +295,25 @@ def test_sb8_it_waits_for_a_small_rest_in_bytes() -> None:
     assert watch.due(0, 1_000, MOVED_REST_BYTES)
 
 
+def test_sb8_while_it_rehearses_it_replaces_nobody_who_is_heard() -> None:
+    watch = come()
+    for now_ms in range(0, LONG_SILENT_MS + _STEP_MS, _STEP_MS):
+        watch.receive(standby("1"), now_ms)
+        assert watch.is_near(1_000)
+        assert watch.due(now_ms, 1_000, is_delayed=True) == (now_ms >= LONG_SILENT_MS)
+    assert come().due(0, 1_000), "it has rehearsed"
+    assert come("here").due(0, 1_000, is_delayed=True), "it runs here"
+
+
+def test_sb8_only_a_checkpoint_of_a_moved_replica_whose_log_was_read_is_near() -> None:
+    unread = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100)
+    assert not unread.is_near(1_000)
+    passive = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"], 100)
+    passive.log_seen(7, 0, "there", 1_000)
+    assert not passive.is_near(1_000)
+    assert not come().is_near(1_000 - NEAR - 1)
+
+
 def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     watch = come()
     for now_ms in range(0, LONG_SILENT_MS + _STEP_MS, _STEP_MS):
