@@ -23,11 +23,13 @@ from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.rehearsing import Rehearsing
 from anabranch.processing.warm_standby import WarmStandby
 from anabranch.processing.warming import WARM_UP_BATCHES
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.rehearsal import Rehearsal
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness.plain_pipelines import pipeline, stage
 from harness.present import present
 from harness.waiting import wait_until
@@ -191,7 +193,12 @@ def test_one_that_moves_rehearses_once_and_takes_over_afterwards(tmp_path: Path)
     world = World(tmp_path, rehearsals)
     made = world.made
     started = EpochStarted("1", "f", SeededEntropy(1).token(), node="north.0")
-    BoundaryWriter(world.log, "p.s.boundaries", ["0", "1"], started, world.clock).start()
+    writer = BoundaryWriter(world.log, "p.s.boundaries", ["0", "1"], started, world.clock)
+    epoch, beats = (
+        writer.start(),
+        HeartbeatSender(world.log, "p.control.processing.s.1", world.clock),
+    )
+    beats.send(Heartbeat("processing", "s", "1", epoch, "running", 0, 0))
     for _ in range(3):
         assert not made.round()
         world.clock.advance(100)

@@ -52,7 +52,7 @@ Invariants:
         results are late by no more than a restart takes, whatever the size of the state. If the
         newest epoch began on its own node, or on none, it begins at once; so does a stage that
         recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
-        another process. While it rehearses it replaces no live process (RH4).
+        another process. While it rehearses it replaces no process that it has heard (RH4).
     SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
         another node has written a record.
 """
@@ -178,13 +178,14 @@ class StandbyWatch:
         )
         self._epoch: int | None = None
         self._begun_ms = self._closed = 0
-        self._log_was_read = False
+        self._log_was_read = self._was_heard = False
 
     def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Apply a heartbeat that was written since this process started to listen (SB1, SB2)."""
         if not self._detector.receive(beat, now_ms):
             return
         if Peer(beat.service, beat.name, beat.replica) == self._primary:
+            self._was_heard = True
             self._silence.broken(now_ms)
         elif beat.replica == self._process:
             self._silence.came_back(now_ms)
@@ -245,6 +246,7 @@ class StandbyWatch:
         """
         if not self._log_was_read:
             return False
+        is_delayed = is_delayed and self._was_heard
         if not self.must_wait or (not is_delayed and self.is_near(bucket, rest_bytes)):
             return True
         last = self._detector.last(self._primary)

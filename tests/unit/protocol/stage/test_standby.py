@@ -297,12 +297,20 @@ def test_sb8_it_waits_for_a_small_rest_in_bytes() -> None:
 
 def test_sb8_while_it_rehearses_it_replaces_nobody_who_is_heard() -> None:
     watch = come()
+    heard(watch, 0)
     for now_ms in range(0, LONG_SILENT_MS + _STEP_MS, _STEP_MS):
         watch.receive(standby("1"), now_ms)
         assert watch.is_near(1_000)
         assert watch.due(now_ms, 1_000, is_delayed=True) == (now_ms >= LONG_SILENT_MS)
     assert come().due(0, 1_000), "it has rehearsed"
     assert come("here").due(0, 1_000, is_delayed=True), "it runs here"
+
+
+def test_rh4_where_nobody_was_heard_nothing_waits_for_a_rehearsal() -> None:
+    """The node of the replica was lost, and the manager has moved it here."""
+    watch = come()
+    watch.receive(standby("1"), 0)
+    assert watch.due(0, 1_000, is_delayed=True)
 
 
 def test_sb8_only_a_checkpoint_of_a_moved_replica_whose_log_was_read_is_near() -> None:
