@@ -272,6 +272,10 @@ nexmark: classes ## Nexmark's queries in SQL beside plain PySpark and Flink SQL,
 market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (three minutes; ARGS="--participants 200 --seeds 1" is quick)
 	$(BIN)/python -m experiments.market $(ARGS)
 
+.PHONY: market-nodes
+market-nodes: classes ## three owners on real nodes, before their contracts and with them: loads over time and settled sums, to docs/experiments/market.md (ten minutes, on an idle machine)
+	@PYTHONPATH=tests:services $(BIN)/python -m experiments.market.nodes $(ARGS)
+
 .PHONY: long-stream
 long-stream: classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
 	$(BIN)/python -m benchmarks.long_stream $(ARGS)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Self
 
 import pytest
@@ -185,9 +186,15 @@ BY_DAY, BY_NIGHT = 2, 20
 KILLS = [BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)]
 
 
-def judge(gaps: list[int]) -> None:
-    """Check the gaps, if the test had the machine for itself. By day it runs beside others."""
-    text = f"without results for {gaps} ms"
+def judge(gaps: list[int], results: int) -> None:
+    """Check the gaps, if the test had the machine for itself. By day it runs beside others.
+    ``results``: number of those that came, each once.
+    """
+    text = (
+        f"{len(gaps)} kills: without results for at least {min(gaps)} ms,"
+        f" {round(median(gaps))} at the median, {max(gaps)} at most ({GAP_MS} are allowed);"
+        f" {results} results, each once; all gaps: {sorted(gaps)}"
+    )
     if len(gaps) <= BY_DAY or is_busy():
         _log.warning("others had the machine, gaps are not judged: %s", text)
     else:
@@ -229,7 +236,7 @@ def test_a_killed_delivery_is_replaced_in_time(kafka: str, tmp_path: Path, kills
     until_decided(world.log, world.pipeline)
     found = Counter(ident for _, ident, _, _ in delivered(world.log, world.pipeline))
     assert found == Counter(expected), "each once"
-    judge(gaps)
+    judge(gaps, len(expected))
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -273,4 +280,4 @@ def test_a_killed_ingestion_is_replaced_in_time(kafka: str, tmp_path: Path, kill
     boundaries.close()
     writer.close()
     assert counted == Counter(dict.fromkeys(range(1, beat.last + 1), 2)), "each once"
-    judge(gaps)
+    judge(gaps, sent)
