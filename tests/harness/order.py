@@ -65,21 +65,16 @@ def sort(items: list[pytest.Item]) -> None:
 
 
 def group(items: list[pytest.Item], shared: str) -> None:
-    """Mark the tests that one process is to run: those that share a fixture. ``shared``: the node
-    whose own fixtures are for all processes.
+    """Mark the tests that one process is to run: those of a file that share a fixture. ``shared``:
+    the node whose own fixtures are for all processes.
     """
     for item in items:
-        nodes = _prepared_once(item, shared)
-        if nodes:
-            item.add_marker(pytest.mark.xdist_group(" ".join(nodes)))
+        if _shares(item, shared):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_TESTS).as_posix()))
 
 
-def _prepared_once(item: pytest.Item, shared: str) -> list[str]:
-    """Return the nodes whose fixtures are prepared once for several tests, and used by this
-    one.
-    """
+def _shares(item: pytest.Item, shared: str) -> bool:
+    """Return whether the test uses a fixture that is prepared once for several tests."""
     known = getattr(item, "_fixtureinfo", None)
     used = [] if known is None else [each[-1] for each in known.name2fixturedefs.values()]
-    return sorted(
-        {each.baseid for each in used if each.scope in _WIDE and each.baseid not in ("", shared)}
-    )
+    return any(each.scope in _WIDE and each.baseid not in ("", shared) for each in used)
