@@ -149,7 +149,10 @@ def acls(
         )
         return
     if contracts and pipeline.federation is None:
-        raise ConfigurationError(f"--contract: {pipeline.path} names no federation")
+        raise ConfigurationError(
+            f"--contract: {pipeline.path} names no federation, so it has no contracts: leave the"
+            " option out"
+        )
     # Both lists have the consumer group that all readers name; it is listed once.
     found = list(
         dict.fromkeys(
@@ -209,7 +212,7 @@ _REDIS_COMMANDS: Final = (
 
 
 def table(found: list[Right]) -> Iterator[str]:
-    """Yield the lines of a table for people, by cluster and principal."""
+    """Yield the lines of a table of the rights ``found``, by cluster and principal."""
     width = max(len(right.name) for right in found)
     for (cluster, principal), own in groupby(
         _by_principal(found), key=lambda right: (right.cluster, right.principal)

@@ -417,7 +417,9 @@ class JsonEncoder:
         self._columns = columns
         names = {f"f{index}": name for index, name in enumerate(columns.names)}
         if len(set(columns.names)) != len(columns.names):
-            raise ConfigurationError(f"two columns of the same name: {', '.join(columns.names)}")
+            raise ConfigurationError(
+                f"two columns of the same name; rename one in the stage: {', '.join(columns.names)}"
+            )
         for field in columns:
             _check_keys(field.name, field.type)
         self._row: Callable[..., Any] = msgspec.defstruct(

@@ -156,7 +156,9 @@ def load_folder(folder: Path, version: int | None = None) -> RecordSchema:
     ]
     ids = [schema.schema_id for schema in schemas]
     if len(set(ids)) != len(ids):
-        raise ConfigurationError(f"{folder}: two versions have the same schema_id")
+        raise ConfigurationError(
+            f"{folder}: two versions have the same schema_id; give each its own"
+        )
     newest = schemas[-1]
     return RecordSchema(
         newest.name,

@@ -130,7 +130,7 @@ class DeadLetterFollower:
 
 
 def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], Content | None]]:
-    """Return (row of the page, its value) for each dead letter of ``chunk``."""
+    """Return, for each dead letter of ``chunk``, its row on the page and its value."""
     found = []
     for index, offset in enumerate(chunk.offsets):
         headers = dict(chunk.headers[index])

@@ -85,7 +85,9 @@ def connection(address: Callable[[], str]) -> Connect:
     def connect() -> tuple[str, KafkaEventLog]:
         found = address()
         if not found:
-            raise ConfigurationError("nothing runs yet: no broker is known")
+            raise ConfigurationError(
+                "nothing runs yet, so no broker is known: anabranch up, or name one with --kafka"
+            )
         return found, KafkaEventLog(found, client_id="anabranch-page")
 
     return connect

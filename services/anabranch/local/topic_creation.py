@@ -27,7 +27,9 @@ class Topic:
 
     kind: str
     owner: Owner
-    """``input`` is written by users, ``output`` read by users; services alone use ``internal``."""
+    """Owner of the topic's content: users write an ``input`` and read an ``output``; services alone
+    use an ``internal`` topic.
+    """
     settings: TopicSettings
     partitions_pinned: bool
     """Whether an existing topic with another number of partitions is an error."""

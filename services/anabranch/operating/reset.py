@@ -75,8 +75,8 @@ ELSEWHERE: Final = (
     " are not deleted: checkpoints there are never used again, and each is deleted when its replica"
     " starts"
 )
-"""Note on what a reset leaves. It is harmless: a checkpoint records the ids of its topics, and the
-topics that are created anew have other ids.
+"""Note for the user about checkpoints that a reset does not delete. They do no harm: a checkpoint
+records the ids of its topics, and topics that are created anew have other ids.
 """
 
 

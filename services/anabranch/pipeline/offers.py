@@ -79,7 +79,9 @@ def terms_for(federation: Federation, definer: str) -> str:
         if offer.offered_to is None or definer in offer.offered_to
     }
     if not offers:
-        raise ConfigurationError(f"{federation.participant} offers nothing to {definer}")
+        raise ConfigurationError(
+            f"{federation.participant} offers nothing to {definer}: add it to `to` of an offer"
+        )
     terms = {
         "federation": federation.name,
         "owner": federation.participant,

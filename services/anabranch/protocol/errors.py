@@ -107,8 +107,8 @@ class RejectionReason(StrEnum):
 
 
 class RecordRejected(AnabranchError):
-    """One record of a user's topic cannot be used. ``reason`` is the code, ``str(error)`` the
-    explanation.
+    """Raised when a record of a user's topic cannot be used. ``reason`` is the code, ``str(error)``
+    the explanation.
     """
 
     def __init__(self, reason: RejectionReason, text: str) -> None:

@@ -79,7 +79,7 @@ class StoredCopy:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether this process has copied a checkpoint."""
+        """Whether this process has copied a checkpoint from the store."""
         return bool(self._name)
 
     @property

@@ -107,8 +107,8 @@ class Mismatch:
     """(replica, rows, digest) of the replica that closed the bucket first."""
     second: tuple[str, int, int]
     stands: str = ""
-    """The replica whose rows the stream has; empty: not known yet, or another one made none
-    and was first.
+    """Replica whose rows the stream has; empty if the bucket is not stable yet, or if a third
+    replica closed it first, without rows.
     """
     votes: tuple[Vote, ...] = ()
     """Results of all replicas that closed the bucket, where one of them is outvoted."""

@@ -784,7 +784,7 @@ class Scaler:
         return ScalingDecision(label, source, target, Cause.OVERLOAD, because)
 
     def _overload_of(self, hot: str) -> str:
-        """Return in words, with figures, that a replica is overloaded."""
+        """Return the sentence, with figures, that states why a replica counts as overloaded."""
         last = self._tracks[hot].seen[-1][1]
         behind_ms = last.behind * self._rules.bucket_ms
         return (

@@ -154,7 +154,7 @@ class Agent:
         return self._shedding.answered(answer, now_ms)
 
     def return_requested(self, request: ReturnRequest, now_ms: int) -> list[Command]:
-        """See ``shedding``."""
+        """Receive a seller's request to take a task back (``shedding``)."""
         return self._shedding.return_requested(request, now_ms)
 
     def room(self, now_ms: int) -> None:
@@ -225,7 +225,9 @@ class Agent:
             partner.number = max(partner.number, number)
 
     def _relearn(self, entry: Started, now_ms: int) -> None:
-        """After a crash the agreement is not known, or not the promise: the entry has both."""
+        """Take a movement from its ledger entry when this agent does not know it: after a crash the
+        agreement, or the promise, is lost, and the entry has both.
+        """
         partner = self._standing.partners.get(entry.contract_id)
         if partner is None or self.holdings.by_movement(entry.movement_id) is not None:
             return

@@ -181,7 +181,7 @@ class Booked(Generic[TextT]):
 
 
 BookedContract = Booked[Contract]
-"""Booked contract for load."""
+"""Contract for load, as the book has it: its text, signatures and state."""
 
 
 class Book(Generic[TextT]):

@@ -71,7 +71,7 @@ LedgerT = TypeVar("LedgerT", bound=PeriodLedger[Any])
 
 
 def _defects(text: AnyText) -> Iterator[str]:
-    """Yield the defects of a text of any kind."""
+    """Yield the defects of a contract's text, for load or for streams."""
     return defects(text) if isinstance(text, Contract) else stream_defects(text)
 
 

@@ -190,7 +190,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class BringHome:
-    """To the buyer's shell: get the task ready here, then say ``ready``."""
+    """Command to the buyer's service: prepare the task to run here again, then report it ready."""
 
     movement_id: str
     task: str

@@ -26,8 +26,8 @@ from anabranch.protocol.federation.metering import Reading
 from anabranch.protocol.federation.movements import Movement
 
 SILENT_SLOTS: Final = 2
-"""Number of slots by which a seller may be late with its results, beside the time that it has
-promised.
+"""Number of metering slots by which a seller's results may be late in addition to the delay that it
+has promised.
 """
 
 MEASURED_AFTER_MS: Final = 2_000

@@ -368,7 +368,9 @@ class LoadControl:
         self._first: deque[tuple[int, int]] = deque(maxlen=COST_BATCHES)
         """Rows and duration, in ms, of the batches before the cost was known, cold ones too."""
         self._measured_anew = COST_BATCHES
-        """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
+        """Number of batches that ran alone on the cores since a correction got stuck, up to
+        COST_BATCHES.
+        """
         self._mean_waiting: float | None = None
         """Mean number of rows that waited when a batch of the branch began, without the first one
         that had to leave out rows; 0 after that one, None before it.

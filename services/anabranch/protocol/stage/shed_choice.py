@@ -54,7 +54,9 @@ RISE_LEAST: Final = 2 * STEP
 
 @dataclass(frozen=True, slots=True)
 class StageDemand:
-    """Stage of a node that may leave out rows."""
+    """Need of one stage of a node for processor time, for the node's choice of the stages that
+    leave out rows.
+    """
 
     load: StageLoad
     is_late: bool
