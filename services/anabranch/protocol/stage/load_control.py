@@ -38,10 +38,11 @@ at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST. A batch of a br
 it has instead of ROWS_FIRST the rows that take WORK_LEAST_MS if no part of its duration is fixed.
 
 *Before anything is measured.* Where a row takes 10 ms, ROWS_FIRST of them take 10 s, and five such
-batches pass before the cost is known. Cold batches do not say what a row costs: their fixed part is
-larger by what Java compiles. But it falls from batch to batch. So if a later batch of more rows
-takes longer, at least the difference is due to its rows. Until the cost is known, a batch has at
-most the rows that take COLD_MOST_MS by that.
+batches pass before the cost is known: a process that begins with a backlog would show nothing of
+the present for a minute. So until then a batch has at most ROWS_UNKNOWN. Cold batches do not say
+what a row costs: their fixed part is larger by what Java compiles. But it falls from batch to
+batch. So if a later batch of more rows takes longer, at least the difference is due to its rows. So
+a batch has at most the rows that take COLD_MOST_MS by that, too.
 
 *How much is kept.* A batch of the branch must end in the time that is left, and within a part of
 the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
@@ -83,6 +84,7 @@ Invariants:
     OL9 what small batches take and large ones hardly exceed is no cost of rows, while it lasts.
     OL10 cold batches bound the rows of batches until the cost of a row is measured, and decide
         nothing else: a stage whose first batches are only slow has the same batches as without.
+    OL11 until then no batch has more than ROWS_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -126,6 +128,10 @@ predicted from it. The fixed part of a small batch is measured too roughly for m
 ROWS_FIRST: Final = 1_000
 """Number of rows that a batch may have whatever was measured, but for a measured stage's branch: a
 second of a function that takes a millisecond a row.
+"""
+ROWS_UNKNOWN: Final = 200
+"""Number of rows that a batch has at most before the cost of a row is known: five such batches show
+within ten seconds that a row takes 10 ms. Where it takes less, a few batches more are soon run.
 """
 WORK_LEAST_MS: Final = 1_000
 """Duration of the waiting rows' processing, in ms, below which a stage is never late: the time that
@@ -439,9 +445,11 @@ class LoadControl:
 
     @property
     def _rows_first(self) -> int:
-        """Number of rows that a batch may have whatever was measured (OL10)."""
-        row_ms = 0.0 if self._alone.is_known else _least_row_ms(self._first)
-        return max(1, int(min(ROWS_FIRST, COLD_MOST_MS / row_ms))) if row_ms else ROWS_FIRST
+        """Number of rows that a batch may have whatever was measured (OL10, OL11)."""
+        if self._alone.is_known:
+            return ROWS_FIRST
+        row_ms = _least_row_ms(self._first)
+        return max(1, int(min(ROWS_UNKNOWN, COLD_MOST_MS / row_ms))) if row_ms else ROWS_UNKNOWN
 
     @property
     def branch_rows_max(self) -> int:

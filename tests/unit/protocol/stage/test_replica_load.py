@@ -316,6 +316,18 @@ def test_only_tentative_plans_leave_out_rows_and_the_plan_says_it() -> None:
     assert all(KEPT_LEAST <= kept <= KEPT_ALL for _, kept in bench.kept)
 
 
+def test_ol11_a_restart_with_a_backlog_of_dear_rows_shows_the_present_soon() -> None:
+    """Batches of 1 000 rows of 10 ms took a minute before anything was known."""
+    cold = {1: 6_000.0, 2: 3_000.0, 3: 1_500.0}
+    bench = LoadBench(lambda _: 130, Cost(fixed_ms=20, row_ms=10, slow=cold))
+    bench.halt(15_000)
+    bench.run(120_000)
+    (forked_ms,) = bench.forks
+    assert forked_ms < 15_000 + sum(cold.values()) + 12_000
+    assert max(bench.late().values()) < 20_000
+    assert max(bench.late()) * WIDTH_MS < forked_ms
+
+
 def test_ov1_a_replica_that_catches_up_leaves_new_results_to_its_peer() -> None:
     """Behind from the beginning: forks alone, and not while a peer serves."""
     for peer_serves in (False, True):
@@ -333,7 +345,7 @@ def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
         bench = LoadBench(lambda _: 700, None, Settings(**SHEDS))  # type: ignore[arg-type]
         bench.bench.replica.is_read = is_read
         bench.halt(60_000)
-        bench.run(90_000)
+        bench.run(100_000)
         assert bool(bench.forks) == is_read
         assert (bench.bench.replica.demand(bench.now_ms) is not None) == is_read
         return bench
@@ -341,7 +353,7 @@ def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
     shard, half = begun(is_read=True), begun(is_read=False)
     assert max(half.stable) > max(shard.stable)
     half.bench.replica.is_read = True
-    half.run(95_000)
+    half.run(130_000)
     assert half.forks, "its split was confirmed while it was late"
 
 
