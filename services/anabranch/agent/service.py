@@ -17,6 +17,7 @@ stage whose movement no party started returns home.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import key_of_environment
@@ -473,6 +474,7 @@ class AgentService:
             "replaced": self._replaced,
             "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),
+            "counters": asdict(self.agent.counters),
         }
         self._figures.show(
             self.agent, {place: len(holdings.at(place)) for place in TaskPlace}, ignored

@@ -1,25 +1,26 @@
 """A participant's oracle: what each plan of a movement contract is worth to it, and the statements
 that follow.
 
-Theory of operation. An oracle is one side's, and private: it has the cost function of its owner.
-The profit of a plan is what its terms pay, or costs, at the rates that the streams have
-now, less what the stages of the query cost that the plan runs here, on top of all else that runs
-here. The oracle proposes the plan of most profit, agrees to one that is better for it than the
-present one, and declines any other. After a proposal that came to nothing it does not repeat it at
-once, and after the query fell back it waits as long before it proposes or agrees to anything.
+Theory of operation. Each side has an oracle of its own, which is private: it knows the cost
+function of its owner. The profit of a plan has two parts: what its terms pay, or cost, at the
+present rates of the streams, less the cost of those stages that the plan runs here, on top of all
+else that runs here. The oracle proposes the plan with the highest profit, agrees to a proposed plan
+that is better for it than the present one, and declines any other. It does not repeat a proposal
+that failed until a back-off is over. After the query fell back to its owner it waits as long before
+it proposes or agrees to anything.
 
-What an oracle says follows from the contract's log (``plan_switching``), from where the stages run,
-and from what was measured. So a word that was lost is said again, and a new process goes on where
-the last one ended. The receiver alone keeps something, and only until the log says it: since when
-a stage does not run at the sender's node that is to (``SenderWatch``).
+An oracle's statements follow from the contract's log (``plan_switching``), from where the stages
+run, and from measurements. So a lost statement is written again, and a new process continues where
+the last one ended. Only the receiver remembers something that the log does not have yet: since when
+a stage does not run at the sender's node that should run it (``SenderWatch``).
 
 Invariants:
     OR1  an oracle that has not measured all that it needs proposes nothing, and agrees to nothing.
     OR2  a stage is to run where the active plan, or the one that is switched to, has it; at home
          where the contract is not in force.
-    OR3  the sender has failed with a plan where its node is not heard, is later than the plan
-         allows, or does not run a stage that it is to run for longer than a switch may take. Then
-         it has failed until another plan is active: whoever is heard after that is at home.
+    OR3  the sender has failed with a plan if its node sends no heartbeats, is later than the plan
+         allows, or for longer than a switch may take does not run a stage that it should run. It
+         stays failed until another plan is active, whatever its node sends meanwhile.
     OR4  a stage is load of the side that runs it, and of the side that is to run it: of both during
          a switch.
 """

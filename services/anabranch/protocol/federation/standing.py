@@ -78,15 +78,22 @@ class Partner:
 
 @dataclass(slots=True)
 class Counters:
-    """Counters for metrics, and to find out why nothing moves."""
+    """Counters of an agent since its start, shown in ``status`` to tell why nothing moves."""
 
     offers: int = 0
+    """Number of offers that it made."""
     answers: int = 0
+    """Number of answers that it gave to others' offers."""
     taken: int = 0
+    """Number of tasks that it accepted in these answers."""
     silences: int = 0
+    """Number of its offers that were not answered in time."""
     disbelieved: int = 0
+    """Number of offers, answers and requests of others that it ignored as not valid."""
     returns: int = 0
+    """Number of requests to a buyer to take a task back."""
     recalls: int = 0
+    """Number of tasks that it took back from a seller because they cost less here."""
 
 
 @dataclass(slots=True)
