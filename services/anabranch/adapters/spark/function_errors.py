@@ -50,7 +50,8 @@ _ONE_SENTENCE: Final = frozenset(
 
 
 def explain(stage: Stage, reference: str, function: Callable[..., Any], error: Exception) -> str:
-    """Return what ``error`` says, where it is in the user's text, and that line of the text.
+    """Explain ``error`` to the author of a stage: return what it says, where it is in the user's
+    text, and that line of the text.
 
     Args:
         stage: The stage.

@@ -31,22 +31,24 @@ from typing import Final
 
 
 class ReplicaState(StrEnum):
-    """State of a replica, and so of its stream: as it reports it, and as others see it (DPC's node
-    states). The values are those of heartbeats.
+    """State of a replica, and so of its stream (DPC's node states), as the replica reports it and
+    as other processes judge it. The values are those in heartbeats.
 
-    Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is
-    starting.
+    Other processes also count a replica as in FAILURE while they receive no heartbeats of it, or
+    only ones that say that it is starting.
     """
 
     STABLE = "stable"
-    """The replica has caught up with its input, and closes buckets in time: stable."""
+    """State of a replica that has caught up with its input and closes buckets in time: its results
+    are stable.
+    """
     UP_FAILURE = "up_failure"
-    """Input is missing, and a branch computes tentative buckets."""
+    """State of a replica that lacks input: its branch computes tentative buckets."""
     STABILIZATION = "stabilization"
-    """The missing input is there: the successor makes the corrections."""
+    """State of a replica whose missing input is back: its successor makes the corrections."""
     FAILURE = "failure"
-    """The replica gives no results in time: it has not caught up since it began, was paused or fell
-    behind, or waits without a branch.
+    """State of a replica without results in time: it has not caught up since it began, was paused
+    or fell behind, or it waits without a branch.
     """
 
     @classmethod

@@ -512,8 +512,8 @@ class Scaler:
         return falls_behind or (is_full and grown * rules.bucket_ms > -LAG_CHANGE_MS)
 
     def _lag_ms(self, buckets: int) -> int:
-        """Return the lag of a replica that is ``buckets`` behind, in ms, without the bucket that it
-        is processing: how wide that is says nothing of its load.
+        """Return the lag, in ms, of a replica that is ``buckets`` behind. The bucket that it is
+        processing does not count: its width says nothing of the load.
         """
         return (buckets - 1) * self._rules.bucket_ms
 

@@ -259,8 +259,8 @@ class _Span:
 
 
 class TrimOffsets:
-    """Offsets below which the blocks of one stream may be deleted. Needs every record of the
-    boundary log, right after the log state applied it (``seen``).
+    """Offsets below which the blocks of one stream may be deleted. The caller passes it every
+    record of the boundary log, right after the log state applied that record (``seen``).
     """
 
     def __init__(self) -> None:

@@ -35,8 +35,8 @@ below 10^32, which Python holds and the ledger's records write as text.
 
 @dataclass(frozen=True, slots=True)
 class OfferedTask:
-    """A task, its load as the buyer measures it, and the highest price that the buyer would
-    pay for a unit and second.
+    """Task that a buyer offers: its load as the buyer measures it, and the highest price that the
+    buyer would pay for a unit and second.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TaskOffer:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTask:
-    """A task that the seller takes, and its price."""
+    """Task that the seller takes, and its price."""
 
     name: str
     units: int

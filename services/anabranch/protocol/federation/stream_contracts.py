@@ -217,7 +217,7 @@ class StreamContract:
         return isinstance(other, StreamContract) and _constant(self) == _constant(other)
 
     def party(self, participant: str) -> Side | None:
-        """Return which side ``participant`` is on, if any."""
+        """Return the side on which ``participant`` is; None if it is on none."""
         return {self.receiver: Side.BUYER, self.sender: Side.SELLER}.get(participant)
 
 

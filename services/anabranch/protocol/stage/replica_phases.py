@@ -58,20 +58,26 @@ class Phase(Enum):
 
 
 class PhaseChange(Enum):
-    """Change of a replica's phase."""
+    """Event that changes the phase of a replica, or happens within it."""
 
     FORKED = auto()
-    """The stable query has become the branch, its snapshot the stable query."""
+    """Fork: the stable query has become the branch, and its snapshot the stable query."""
     CORRECTS = auto()
-    """The stable query runs a bucket beside a branch."""
+    """Correction: the stable query runs a bucket beside a branch."""
     STANDS = auto()
-    """The wait of the stable query beside a branch is over, and its next bucket is not complete."""
+    """Stop at a hole: the wait of the stable query beside a branch is over, and its next bucket is
+    not complete.
+    """
     YIELDS = auto()
-    """The stable query leaves the cores to the branch, although its next bucket is complete."""
+    """Pause for the branch: the stable query leaves the cores to it, although its own next bucket
+    is complete.
+    """
     CAUGHT_UP = auto()
-    """The branch is no longer needed."""
+    """End of the failure: the branch is no longer needed."""
     ABANDONED = auto()
-    """No branch is tried at this hole: it failed, or cannot begin."""
+    """End without a branch: no further one is tried at this hole, since the branch failed or cannot
+    begin.
+    """
 
 
 TRANSITIONS: Final[Mapping[Phase, Mapping[PhaseChange, Phase]]] = {
