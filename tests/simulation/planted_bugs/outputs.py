@@ -84,7 +84,7 @@ OUTPUTS: Final = (
     Mutant(
         "notice_counts_as_a_live_result",
         "delivery.live_writing:KindSequence.write",
-        "if are_notices(piece.table.schema):",
+        "if self._renderer.rejects(piece.table.schema):",
         "if False:",
         "rejected rows: a live topic leaves notices out",
         scenario="too large",
@@ -220,7 +220,7 @@ OUTPUTS: Final = (
     Mutant(
         "neighbours_rejected",
         f"{_DELIVERY}.rejected",
-        "if len(sizes) > 1:",
+        "if len(sizes) > 1 and not notices:",
         "if False:",
         "DE8",
         ("bounded output",),
