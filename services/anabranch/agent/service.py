@@ -177,7 +177,13 @@ class AgentService:
             self.agent.owns(task_of(context.pipeline.name, stage), 0)
         self._learn_contracts(reader)
         self._talk = Conversations(log, self._topics, self._key, reader.verify, context.clock)
-        entries = [news for news in self._news if isinstance(news, (Started, Withdrawn, Ended))]
+        # A log that is left out may have had entries before its damaged record.
+        entries = [
+            news
+            for news in self._news
+            if isinstance(news, (Started, Withdrawn, Ended))
+            and news.contract_id in reader.contracts
+        ]
         self._news.clear()
         # A resold stage was bought first: ledgers with this participant as the seller come first.
         entries.sort(key=lambda entry: self._is_buyer(entry.contract_id))

@@ -21,7 +21,12 @@ from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    OutcomeUnknown,
+    Unavailable,
+)
 from anabranch.protocol.federation.holdings import Holding, TaskPlace, Term
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Command, EndReason, Movement, MovementState
@@ -159,7 +164,9 @@ class TradedStages:
 
         Raises:
             Unavailable: a topic does not exist yet, or the broker does not answer; or buckets of
-                another owner's pipeline have another width than its file says here.
+                another owner's pipeline have another width than its file says here, or records of
+                its logs are gone or damaged.
+            DataMissing: that of an own stage.
         """
         self._placement.poll()
         places = self._placement.places
@@ -168,7 +175,7 @@ class TradedStages:
             if node and not places.is_partners(node):
                 self._homes[stage] = node  # an operator may move it between own nodes
         unread = list[str]()
-        for task, logs in self._logs.items():
+        for task, logs in list(self._logs.items()):
             try:
                 logs.poll()
             except Unavailable as error:
@@ -177,6 +184,13 @@ class TradedStages:
                 if stage_of(task)[0] == self._pipeline.name:
                     raise  # the mistake is in the own file
                 unread.append(f"{task}: {error}")
+            except DataMissing as error:
+                if stage_of(task)[0] == self._pipeline.name:
+                    raise  # a new process starts afresh
+                unread.append(f"{task}: {error}")
+                logs.close()
+                del self._logs[task]
+                self.host(task)
         if unread:
             raise Unavailable("; ".join(unread))
 

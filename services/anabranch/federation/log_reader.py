@@ -21,7 +21,7 @@ from typing import Any
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.federation.contract_log import (
     STATEMENTS,
     ContractLog,
@@ -65,6 +65,8 @@ class FederationReader:
         self._contract_logs = TopicLogs(log)
         self._unjudged: list[Chunk] = []
         """Records read while the keys could not be read; the next poll judges them."""
+        self._is_begun = False
+        """Whether all logs were read to their ends once, so that callers rely on them."""
 
     @property
     def every(self) -> dict[str, AnyLog]:
@@ -129,12 +131,15 @@ class FederationReader:
 
         Raises:
             Unavailable: no answer; the next call applies the records that this one has read.
-            DataMissing: a log that was read from its beginning was truncated. A new process reads
-                what there is.
+            DataMissing: a log that was read from its beginning was truncated, or has a damaged
+                record by now. A new process reads what there is.
         """
         self._unjudged = self._unjudged or self._contract_logs.fetch(wait_ms)
-        for topic in self._contract_logs.cut:
-            self._logs.pop(self._topics.owner_of(topic)[1], None)
+        for topic, why in self._contract_logs.cut.items():
+            left_out = self._logs.pop(self._topics.owner_of(topic)[1], None)
+            if left_out is not None and self._is_begun:
+                # What was made of the log is in the caller's state. A new process leaves it out.
+                raise DataMissing(f"topic {topic}: {why}")
         if not self._unjudged:
             return 0
         # The keys of these records may be as new, and their participants too.
@@ -167,6 +172,7 @@ class FederationReader:
         if self._unjudged:
             self.poll(0)
         self._contract_logs.read_to_end(self.poll)
+        self._is_begun = True
 
     def close(self) -> None:
         """Close all readers. Idempotent."""

@@ -400,15 +400,20 @@ def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None
     assert world.runs_on() == "south.0"
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_stage_stays_at_its_seller_while_the_log_of_its_contract_is_cut(
-    world: TradingWorld,
+    world: TradingWorld, *, is_damaged: bool
 ) -> None:
     """The log may say that it runs there, and nobody can know; all else goes on."""
     sold(world)
     world.kill("north", "south")
     topic = world.book.topics.contract("north-south")
     assert isinstance(world.log, LocalEventLog)
-    world.log.trim(TopicPartition(topic, 0), 1)
+    at = TopicPartition(topic, 0)
+    if is_damaged:  # what comes before it, the start of the movement too, counts for nothing
+        world.log.damage(at, world.log.partition(at).end - 1)
+    else:
+        world.log.trim(at, 1)
     world.start("north", "south")
     for name in ("north", "south"):
         world.lasts(10_000)

@@ -13,6 +13,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
+from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.holdings import TaskPlace
@@ -107,6 +108,29 @@ def test_a_hosted_pipeline_that_cannot_be_read_holds_up_no_other(
     stages._logs = {"west.speeds": logs, **stages._logs}
     world.lasts(3_000)
     assert str(agent.status.waiting_for).startswith("west.speeds: ")
+    assert stages.workloads()["north.speeds"].runs_on != ""
+
+
+def test_a_hosted_pipeline_whose_log_lost_records_is_read_anew(
+    world: TradingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner cannot end the agent, again after each start."""
+    world.agree()
+    world.start("north", "south")
+    agent = world.agents["south"]
+    stages = agent._stages
+    assert stages is not None
+    before = stages.workloads()["north.speeds"]
+
+    def lost() -> None:
+        raise DataMissing("its first records are deleted")
+
+    monkeypatch.setattr(before, "poll", lost)
+    agent.step()
+    assert "north.speeds: its first records are deleted" in str(agent.status.waiting_for)
+    world.lasts(3_000)
+    assert agent.status.waiting_for is None
+    assert stages.workloads()["north.speeds"] is not before
     assert stages.workloads()["north.speeds"].runs_on != ""
 
 

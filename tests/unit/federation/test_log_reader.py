@@ -293,6 +293,19 @@ def test_a_contract_with_a_damaged_record_is_left_out_and_holds_up_no_other(
     assert reader.poll(0) == 0
 
 
+def test_a_contract_that_counted_and_is_damaged_by_now_ends_the_reader(
+    world: FederationWorld,
+) -> None:
+    """What the process has made of it stays in its state; a new one leaves it out."""
+    begun(world)
+    reader = read(world)
+    damage(world, world.topics.contract("north-south"), 3)
+    world.say("south", CONTRACT)
+    with pytest.raises(DataMissing, match="record at offset 3 is damaged"):
+        reader.poll(0)
+    assert list(read(world).left_out) == [world.topics.contract("north-south")]
+
+
 def test_nothing_counts_of_a_participant_with_a_damaged_record_in_its_log_of_keys(
     world: FederationWorld,
 ) -> None:
