@@ -657,7 +657,7 @@ STAGES: Final = (
     Mutant(
         "a_little_work_is_late",
         "protocol.stage.load_control:LoadControl.is_late",
-        "work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(cost))",
+        "work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(fixed_ms))",
         "work_ms > allowed_ms / 20",
         "OL1, OV1",
         scenario="overload",
@@ -671,6 +671,15 @@ STAGES: Final = (
         "OL3, OL6",
         scenario="overload",
         by=("delays",),
+    ),
+    Mutant(
+        "buckets_cost_nothing",
+        "protocol.stage.bucket_cost:BucketCost.took",
+        "found_ms = max(0.0, min(likely_ms, most_ms))",
+        "found_ms = most_ms",
+        "CB1, OL12",
+        scenario="overload",
+        by=("shares", "delays"),
     ),
     Mutant(
         "successor_keeps_its_share",

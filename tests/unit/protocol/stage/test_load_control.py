@@ -175,6 +175,71 @@ class TestArrivalRate:
         assert rate.rows_per_ms(300) == 0.0
 
 
+def costly(per_bucket: int = 200) -> LoadControl:
+    """Return a control that has measured batches whose buckets cost so much, in ms, besides."""
+    made = LoadControl(TARGET_MS)
+    for rows, buckets in ((100, 1), (1_000, 1), (200, 4), (900, 2), (500, 5), (1_000, 3)) * 2:
+        took = took_ms(rows) + per_bucket * buckets
+        made.took(rows, took, beside=False, buckets=buckets)
+    return made
+
+
+class TestBuckets:
+    def test_ol12_what_buckets_cost_is_no_cost_of_rows(self) -> None:
+        made = costly()
+        assert made.keep(2_000, 1_000, 0, beside=False, yields=None, buckets=2) == 250
+        assert made.keep(2_000, 1_000, 0, beside=False, yields=None) > 250
+
+    def test_ol12_what_they_take_is_not_there_for_rows(self) -> None:
+        assert not costly().is_late(1_500, 2_000, buckets=1)
+        assert costly().is_late(1_500, 2_000, buckets=3)
+
+    def test_ol12_buckets_alone_make_no_stage_late(self) -> None:
+        assert not costly().is_late(900, 2_000, buckets=50), "leaving out rows would not help"
+
+    def test_ol12_of_their_rows_some_stay_however_many_buckets_wait(self) -> None:
+        made = costly()
+        hardly_longer = (100 + 200 * 10) // 4
+        kept = made.keep(2_000, 1_000, 0, beside=False, yields=None, buckets=10)
+        assert kept == pytest.approx(hardly_longer * KEPT_ALL // 2_000, abs=10)
+
+    def test_ol12_a_batch_of_the_correction_has_time_for_its_buckets(self) -> None:
+        made = costly()
+        rows = made.rows_within(TARGET_MS)
+        for now_ms in range(100, 3_000, 100):
+            made.arrivals.arrived(now_ms, 50, 1)
+        assert made.rows_within(TARGET_MS) == pytest.approx(rows / 5, rel=0.1)
+
+    @pytest.mark.parametrize(("buckets_per_s", "overloaded"), [(1, False), (2, True), (3, True)])
+    def test_ol12_a_correction_waits_where_buckets_leave_it_no_room(
+        self, buckets_per_s: int, overloaded: bool
+    ) -> None:
+        made = costly()
+        made.forked()
+        for now_ms in range(0, 10_001, 1_000):
+            made.arrivals.arrived(now_ms, 100, buckets_per_s)
+        for now_ms in (10_000, 10_000 + HOLD_MS):
+            made.watch(now_ms)
+        assert made.is_overloaded == overloaded
+
+    @pytest.mark.parametrize(("buckets_per_s", "overloaded"), [(2, False), (3, True)])
+    def test_ol12_one_that_has_begun_goes_on_while_it_has_about_room(
+        self, buckets_per_s: int, overloaded: bool
+    ) -> None:
+        made = costly()
+        for now_ms in range(0, 10_001, 1_000):
+            made.arrivals.arrived(now_ms, 50, buckets_per_s)
+        made.watch(10_000)
+        assert made.is_overloaded == overloaded
+
+    def test_ol8_beside_another_batch_a_bucket_costs_twice(self) -> None:
+        made = costly()
+        for rows in (100, 1_000, 1_000):
+            made.took(rows, 2 * (took_ms(rows) + 400), beside=True, buckets=2)
+        kept = made.keep(2_000, 2_000, 0, beside=True, yields=None, buckets=1)
+        assert kept == pytest.approx(100, abs=2)
+
+
 class TestLate:
     def test_ol1_nothing_is_late_without_two_batches(self) -> None:
         assert not control().is_late(1_000_000, 100)
