@@ -53,6 +53,9 @@ _HOUR_S: Final = 3_600
 _PLUG_BITS: Final = 20
 """Width of the plug's number beside the household's in one integer."""
 _PLUGS: Final = 1 << _PLUG_BITS
+_MIX: Final = 0x9E3779B97F4A7C15
+"""Odd factor that spreads the numbers of plugs."""
+_RANKS: Final = 1_000
 _PLACES_MAX: Final = 1 << 62
 """Limit of the numbers that stand for a plug and a load together."""
 _HOUSE: Final = -1
@@ -67,8 +70,10 @@ Found = tuple[tuple[Any, ...] | None, Iterable[Row]]
 
 
 def changed(rows: pa.Table) -> Any:
-    """Return how much each reading matters: 2 a load that changed by more than ``STEADY_W`` since
-    the last such reading of its plug in ``rows``, 1 another load, 0 work, which no stage uses.
+    """Return how much each reading matters: 0 work, which no stage uses, 1 a load, and 2 or more a
+    load that changed by more than ``STEADY_W`` since the last such reading of its plug in ``rows``.
+    Of these, each plug has a number of its own: where not all fit, some plugs keep theirs and have
+    results, and the others cost the stages behind nothing.
     """
     value, second = rows["value"].to_numpy(), rows["timestamp"].to_numpy()
     house, household, number = (
@@ -86,7 +91,7 @@ def changed(rows: pa.Table) -> Any:
         kept = last.get(key)
         if kept is None or abs(load - kept) > STEADY_W:
             last[key] = load
-            matters[place] = 2
+            matters[place] = 2 + (key * _MIX >> 32) % _RANKS
     return matters
 
 

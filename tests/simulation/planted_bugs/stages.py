@@ -673,13 +673,13 @@ STAGES: Final = (
         by=("delays",),
     ),
     Mutant(
-        "buckets_cost_nothing",
+        "rows_count_as_buckets",
         "protocol.stage.bucket_cost:BucketCost.took",
         "found_ms = max(0.0, min(likely_ms, most_ms))",
         "found_ms = most_ms",
         "CB1, OL12",
         scenario="overload",
-        by=("shares", "delays"),
+        by=("delays",),
     ),
     Mutant(
         "successor_keeps_its_share",
