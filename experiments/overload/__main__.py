@@ -29,11 +29,10 @@ PAGE: Final = Path("docs/experiments/overload.md")
 COURSE: Final = Course(calm=110, rush=440, before_s=20, rush_s=60)
 HALVES: Final = Course(calm=55, rush=220, before_s=20, rush_s=60)
 """Course of two stages, each of which gets all rows."""
-SCALED: Final = Course(calm=55, rush=260, before_s=40, rush_s=180)
+SCALED: Final = Course(calm=55, rush=240, before_s=40, rush_s=240)
 """Course of a stage that the scaler splits. Before the rush it keeps up easily, for so long that
-Java is warm. In the rush come a little more rows than it could process in one endless batch, and
-three quarters of what its halves can, for longer than a split takes and the halves need to catch
-up.
+Java is warm. In the rush come more rows than it can process in batches of a second, and two thirds
+of what its halves can, for longer than a split takes and the halves need to catch up.
 """
 _COURSES: Final = {**dict.fromkeys(SHED, COURSE), "two": HALVES, "scaled": SCALED}
 """Course of each run, by its name."""

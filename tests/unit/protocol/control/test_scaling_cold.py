@@ -13,7 +13,7 @@ from harness.scaled_bench import ScaledBench
 COLD: Mapping[int, float] = {1: 5_000, 2: 2_500, 3: 1_500}
 """Additional time of the first batches with rows, in ms."""
 RUSH_MS = 60_000
-CALM, RUSH = 55, 260
+CALM, RUSH = 55, 240
 """Rows per second, of which each takes 4 ms."""
 ABOVE = 950
 """Share of the time, in permille, that batches may fill, as in the measured run."""
