@@ -63,6 +63,8 @@ _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
 _SHARE_MS: Final = 20
 """Time for which a query has the processor at a time, in ms."""
+_REHEARSAL: Final = "idle"
+"""Replica id of a rehearsal."""
 _LEAVES_OUT: Final = 5
 """Number of rows of which all but one are left out where the engine leaves rows out."""
 
@@ -271,6 +273,8 @@ class SimulatedEngine:
         """
         self.waiting_for: str | None = None
         self.core = Core()
+        self._rehearsed: set[str] = set()
+        """Stages that this process has rehearsed (``processing.idle_node``)."""
         self._context = context
         self._port = port
         self._disk_of = disk_of
@@ -281,6 +285,12 @@ class SimulatedEngine:
         """See the port."""
         if new_column.uses(self._options[stage], self._port.link.version):
             new_column.check_columns(schemas)
+        is_rehearsed = stage in self._rehearsed
+        if label == f"{stage}.{_REHEARSAL}":
+            self._rehearsed.add(stage)
+            self._port.network.history.reached("stage rehearsed")
+        elif is_rehearsed:
+            self._port.network.history.reached("begins where its stage was rehearsed")
         return SimulatedStage(
             self._context,
             self._port,
@@ -289,6 +299,7 @@ class SimulatedEngine:
             self._rng,
             self._moved,
             self.core,
+            is_rehearsed=is_rehearsed,
         )
 
     def _moved(self, planned_ms: int) -> None:
@@ -313,10 +324,13 @@ class SimulatedStage:
         rng: random.Random,
         moved: Callable[[int], None],
         core: Core,
+        *,
+        is_rehearsed: bool,
     ) -> None:
         """Prepare the stage. ``moved``: called when a replica's stable query begins a batch that
         advances, with the time at which it was planned. ``core``: shared by the queries of the
-        process.
+        process. ``is_rehearsed``: whether it was rehearsed in this process, so its first batches
+        are half as slow.
         """
         self._core = core
         self._context = context
@@ -325,7 +339,7 @@ class SimulatedStage:
         self._stage = options
         self._rng = rng
         self._moved = moved
-        self._first_batches = FirstBatches(options.cold_ms)
+        self._first_batches = FirstBatches(options.cold_ms // (2 if is_rehearsed else 1))
         is_stateful = options.operator in ("sum", "both", "timed")
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"

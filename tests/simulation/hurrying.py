@@ -14,7 +14,7 @@ from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
-from anabranch.protocol.control import halving, scaling, trimming
+from anabranch.protocol.control import halving, idle_node, scaling, trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
@@ -99,6 +99,7 @@ def hurried(options: Options) -> Iterator[None]:
         (scaling, "NODE_LOST_MS", scaled.NODE_LOST_MS if is_scaled else None),
         (scaling, "NODE_START_MS", scaled.NODE_START_MS if is_scaled else None),
         (scaling, "BEGIN_MS_MAX", scaled.BEGIN_MS_MAX if is_scaled else None),
+        (idle_node, "IDLE_FOR_MS", scaled.IDLE_FOR_MS if is_scaled else None),
         (splitting, "STALLED_MS", SPLIT_STALLED_MS if is_split else None),
         (splitting, "SPLIT_MS_MAX", SPLIT_MS_MAX if is_split else None),
         (halving, "SPLIT_AGAIN_MS", SPLIT_AGAIN_MS if is_split else None),

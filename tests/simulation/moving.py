@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final
@@ -29,6 +30,10 @@ BEHIND_MS: Final = 600
 """In place of ``MOVED_BEHIND_MS``: a run is short."""
 _SHARED_CHANCE: Final = 0.75
 _SHARED_BESIDE_STORE_CHANCE: Final = 0.3
+_REHEARSAL_ROUNDS: Final = 40
+"""Number of rounds of a node, each of a tenth of a second or more, after which a rehearsal beside a
+replica has ended, and one has begun on an idle node.
+"""
 _CHANGES_MAX: Final = 3
 """Maximum changes of its node by one move: there; and, if one node was late or overtaken, back and
 there again.
@@ -113,6 +118,8 @@ class Moving:
         """In their order: (node, epoch)."""
         self._last_begun_ms = 0
         self._moves = self._moved_ms = 0
+        self._rehearsals: Counter[tuple[str, str]] = Counter()
+        """Number of the last rounds of each node in which something was wrong with rehearsals."""
         self.is_undisturbed = False
         """Nothing strikes in this run, and the nodes have a directory or a store in common."""
 
@@ -226,6 +233,16 @@ class Moving:
             self._unexpected.append(
                 f"moves: {node} withdraws the move of {self.label} after {since_ms} ms: {reason}"
             )
+
+    def rehearses(self, node: str, *, beside: bool, lacking: bool) -> None:
+        """Judge a rehearsal by the rounds of the node: it makes room for a replica soon, and does
+        not begin much too late.
+        """
+        for what, is_so in (("beside a replica", beside), ("never", lacking)):
+            rounds = self._rehearsals[node, what] + 1 if is_so else 0
+            self._rehearsals[node, what] = rounds
+            if self._options.is_scaled and rounds == _REHEARSAL_ROUNDS:
+                self._unexpected.append(f"rehearsals: {node} rehearses {what}")
 
     def check(self) -> None:
         """At the end of the run."""

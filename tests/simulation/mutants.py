@@ -90,6 +90,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "lost_node_is_waited_for": 157,
     "one_report_is_overload": 157,
     "first_batches_are_judged": 665,
+    "rehearses_beside_a_replica": 309,
+    "idle_node_rests": 297,
     "goes_back_before_it_has_begun": 157,
     "former_life_is_heard": 29,
     "checkpoint_of_an_earlier_life_counts": 755,

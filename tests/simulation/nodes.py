@@ -51,6 +51,11 @@ class Watch(Protocol):
     def stalled(self, node: str, reason: str) -> None:
         """Note that the node is about to withdraw the move of the replica."""
 
+    def rehearses(self, node: str, *, beside: bool, lacking: bool) -> None:
+        """Note, in each round of the node, whether it rehearses stages ``beside`` a replica, or
+        rehearses none (``lacking``) although it is idle and could.
+        """
+
 
 class FewPlaces(Places):
     """Places of which a node looks after few: other replicas are processes of their own."""
@@ -132,6 +137,16 @@ class SimulatedNode(Node):
         """See ``Node``."""
         self._is_ending = True
         super().stop()
+
+    @override
+    def _keep_warm(self) -> None:
+        super()._keep_warm()
+        rehearses = self._idle is not None
+        self._watch.rehearses(
+            self._node,
+            beside=rehearses and bool(self._hosted),
+            lacking=not rehearses and not self._hosted and bool(self._rehearsed),
+        )
 
     @override
     def _build_in_engine(

@@ -21,6 +21,8 @@ BEGIN_MS_MAX: Final = 9_000
 """In place of the real one; longer than a standby waits for one that is silent."""
 NODE_START_MS: Final = 20_000
 """In place of the real one."""
+IDLE_FOR_MS: Final = 700
+"""In place of the real one."""
 LATE_MS: Final = 1_500
 """A scaler reads records at most so late, but where its own heartbeats are as late."""
 

@@ -1,8 +1,5 @@
-"""Work of a node that has no replica: it runs stages on empty batches.
-
-The first query of a Spark that has just started takes seconds longer than later ones: Java loads
-and compiles what any query needs, and no Python worker runs yet. A node of the pool waits for the
-moment at which another one is lost, or has too much to do, so it pays that before.
+"""Work of a node that has no replica: it runs stages on empty batches, as
+``protocol.control.idle_node`` says.
 
 It reads and writes no data, so a crash loses nothing.
 """
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.process.frame import ServiceStatus
 from anabranch.processing.warming import Warming
+from anabranch.protocol.control import idle_node
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
     from anabranch.ports import Engine
     from anabranch.process.frame import ServiceContext
 
-IDLE_FOR_MS: Final = 10_000
-"""Time without a replica, in ms, after which a node runs empty batches. When a whole deployment
-starts, nodes that have replicas need the processors first.
-"""
 _REST_S: Final = 0.1
 """Pause between two rounds, in seconds."""
 _WRITER: Final = "idle"
@@ -33,18 +27,18 @@ _WRITER: Final = "idle"
 
 
 def rehearsed(pipeline: Pipeline, may_come: Collection[str]) -> list[str]:
-    """Return the stages that a node runs while it has no replica, of those that ``may_come``.
-
-    They are those whose inputs' columns are in the pipeline file: a stage's columns are in its log,
-    which only a replica reads. Shards have one function, so one of them is enough.
-    """
-    found: dict[tuple[str, ...], str] = {}
-    for name, stage in pipeline.stages.items():
-        inputs = pipeline.inputs(name)
-        has_columns = inputs and pipeline.stages.keys().isdisjoint(inputs)
-        if name in may_come and stage.has_code and has_columns:
-            found.setdefault((*stage.functions, stage.sql or ""), name)
-    return list(found.values())
+    """Return the stages that a node rehearses to which those of ``may_come`` may come."""
+    return idle_node.rehearsed(
+        (
+            idle_node.Rehearsable(
+                name,
+                (*stage.functions, stage.sql or "") if stage.has_code else (),
+                pipeline.inputs(name),
+            )
+            for name, stage in pipeline.stages.items()
+        ),
+        may_come,
+    )
 
 
 class IdleNode:

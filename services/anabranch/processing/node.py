@@ -27,12 +27,13 @@ from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
-from anabranch.processing.idle_node import IDLE_FOR_MS, IdleNode, rehearsed
+from anabranch.processing.idle_node import IdleNode, rehearsed
 from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
 from anabranch.processing.own_split import OwnSplit
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
+from anabranch.protocol.control.idle_node import Idleness, IdleStep
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.control.records import Move, NodeReport, SplitStep
 from anabranch.protocol.errors import (
@@ -165,10 +166,10 @@ class Node:
         self._load: NodeLoad | None = None
         self._idle: HostedReplica | None = None
         """Work of the node while it has no replica."""
-        self._had_replica_ms = context.clock.monotonic_ms()
         self._rehearsed = rehearsed(
             context.pipeline, context.pipeline.places().may_come(settings.name)
         )
+        self._idleness = Idleness(self._rehearsed)
         self.status = ServiceStatus(detail={"stages": [], "shedding": []})
 
     def start(self) -> None:
@@ -213,8 +214,6 @@ class Node:
                 starting,
             )
             self._engine = starting.wait()
-            # Spark takes as long as IDLE_FOR_MS to start: the others' first batches come now.
-            self._had_replica_ms = context.clock.monotonic_ms()
             self._load = NodeLoad(pipeline, context.clock, self._engine.cores)
             if self._node in pipeline.reporting_nodes():
                 self._reports = NodeReports(
@@ -366,24 +365,23 @@ class Node:
 
     def _keep_warm(self) -> None:
         """Run stages on empty batches while the node has no replica."""
-        context, now_ms = self._context, self._context.clock.monotonic_ms()
-        if self._hosted:
-            self._had_replica_ms = now_ms
-            if self._idle is not None:
-                self._idle.request_stop()
-        elif self._idle is None and self._is_idle(now_ms):
+        context = self._context
+        step = self._idleness.next_step(
+            context.clock.monotonic_ms(),
+            has_engine=self._engine is not None and not context.stopping.is_set(),
+            has_replica=bool(self._hosted),
+            rehearses=self._idle is not None,
+        )
+        if step is IdleStep.BEGIN:
             self._idle = HostedReplica(
                 "warm-up", self._make_idle, context.clock, context.logger, threads=context.threads
             )
         if self._idle is not None:
+            if step is IdleStep.END:
+                self._idle.request_stop()
             self._idle.supervise()
             if self._idle.is_over:
                 self._idle = None
-
-    def _is_idle(self, now_ms: int) -> bool:
-        """Return whether the node has had no replica for IDLE_FOR_MS, and can be warmed up."""
-        is_there = self._engine is not None and not self._context.stopping.is_set()
-        return is_there and bool(self._rehearsed) and now_ms - self._had_replica_ms >= IDLE_FOR_MS
 
     def _make_idle(self, stopping: Flag, _restarts: int) -> IdleNode:
         """Build the work of the node while it has no replica."""

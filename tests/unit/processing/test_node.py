@@ -26,11 +26,11 @@ from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
 from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
-from anabranch.processing.idle_node import IDLE_FOR_MS
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
+from anabranch.protocol.control.idle_node import IDLE_FOR_MS
 from anabranch.protocol.control.records import (
     Move,
     NodeReport,
