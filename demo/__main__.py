@@ -39,7 +39,6 @@ from demo.process_tree import TreeMeter
 from demo.progress import Shown
 from demo.reporting import Outcome, Sofar, progress, report
 from demo.story import Story
-from demo.tentative import Road
 from demo.traffic import Traffic, TrafficWriter, Truth, span
 
 SETTLE_S = 2.0
@@ -292,7 +291,7 @@ class Demo:
         ]
         failure = None
         if self._story is not None:
-            road = Road.of(truth.reports(), job)
+            road = job.road(truth.reports())
             failure = self._story.report(
                 road, again.live, was_killed=bool(self._killed), stalls=watch.stalls()
             )

@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import polars as pl
 from confluent_kafka import Message
 from ruamel.yaml import YAML
 
 from demo import consuming
 from demo.comparing import Delivered
 from demo.story import LiveTopic
+from demo.tentative import Road
 from demo.traffic import Rejected
 
 T = TypeVar("T")
@@ -45,6 +47,18 @@ class Job:
     window_ms: int
     free_vehicles: int
     free_speed: int
+
+    def road(self, reports: pl.DataFrame) -> Road:
+        """Return the road of this job with ``reports``."""
+        return Road(
+            reports,
+            self.sources,
+            self.bucket_ms,
+            self.window_ms,
+            self.free_vehicles,
+            self.free_speed,
+            self.partitions,
+        )
 
 
 def read_job(pipeline: Path) -> Job:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,9 +34,6 @@ import polars as pl
 from demo import oracle
 from demo.comparing import Result
 from demo.live_checker import TENTATIVE, LiveRecord, Transaction
-
-if TYPE_CHECKING:
-    from demo.job import Job
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"
@@ -75,19 +72,6 @@ class Road:
     free_speed: int
     partitions: int
     _tried: dict[tuple[int, tuple[Result, ...]], bool] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, reports: pl.DataFrame, job: Job) -> Self:
-        """Return the road of ``job`` with these reports."""
-        return cls(
-            reports,
-            job.sources,
-            job.bucket_ms,
-            job.window_ms,
-            job.free_vehicles,
-            job.free_speed,
-            job.partitions,
-        )
 
     @cached_property
     def answer(self) -> Mapping[int, Sequence[Result]]:

@@ -46,7 +46,6 @@ from demo.live import delays
 from demo.machine_watch import MachineWatch
 from demo.process_tree import TreeMeter
 from demo.stalls import Apart, Stall, judged
-from demo.tentative import Road
 from demo.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
 
@@ -474,7 +473,7 @@ class Run:
         job = self._job
         seen = self._seen.live
         again = self._again.live
-        road = Road.of(truth.reports(), job)
+        road = job.road(truth.reports())
         wrong = []
         for name in job.live:
             entries = (entry for _, entry in self._logs[self._pipeline.outputs[name].stage])
