@@ -30,6 +30,7 @@ def _plain_tracebacks() -> None:
     structlog.configure(processors=[*others, plain])
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort and group the tests, and mark the properties as not traced: what the unit tests leave
     uncovered shall show, whatever chance finds.
