@@ -86,8 +86,8 @@ JOBS ?= 2
 WAITING_JOBS ?= 6
 # A test process that breaks down ends the run: what it leaves undone is never waited for.
 PROCESSES := --max-worker-restart 0 --numprocesses
-# One by one in the order of tests/harness/order.py, but together what shares something that takes long to prepare.
-DEALT := --dist loadgroup --no-loadscope-reorder
+# By files, in the order of tests/harness/order.py: the tests of some share a broker or a Spark.
+DEALT := --dist loadfile --no-loadscope-reorder
 WAITING = $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) $(DEALT)
 # Who waits for real time goes first, but what computes gets enough for its own deadlines.
 POLITE := 15

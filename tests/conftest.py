@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -30,13 +29,11 @@ def _plain_tracebacks() -> None:
     structlog.configure(processors=[*others, plain])
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort and group the tests, and mark the properties as not traced: what the unit tests leave
+    """Sort the tests, and mark the properties as not traced: what the unit tests leave
     uncovered shall show, whatever chance finds.
     """
     order.sort(items)
-    order.group(items, Path(__file__).parent.name)
     for item in items:
         if item.path.stem.endswith("_properties"):
             item.add_marker(pytest.mark.no_cover)

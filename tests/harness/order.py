@@ -1,11 +1,8 @@
-"""Order in which the tests of a session start, and which of them one process runs.
+"""Order in which the tests of a session start: the files that take longest first.
 
-The files that take longest start first: a long test that starts last leaves the other processes
-without work until it ends. Where tests are dealt out one by one (``--dist loadgroup``,
-``--dist worksteal``), those that start first are those that end alone least.
-
-Where ``--dist loadgroup`` deals them out, one process runs all tests for which something is
-prepared once, such as a broker that lets nobody in: each further process would prepare its own.
+A long test that starts last leaves the other processes without work until it ends. Where tests or
+files are dealt out one by one (``--dist worksteal``, ``--dist loadfile``), those that start first
+are those that end alone least.
 """
 
 from __future__ import annotations
@@ -55,26 +52,9 @@ LONGEST: Final = (
 of each folder first. The end of a run names its longest tests.
 """
 _TESTS: Final = Path(__file__).parents[1]
-_WIDE: Final = ("module", "package", "session")
 
 
 def sort(items: list[pytest.Item]) -> None:
     """Put the tests of LONGEST first, and leave the order within each file, and of all others."""
     places = {_TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-
-
-def group(items: list[pytest.Item], shared: str) -> None:
-    """Mark the tests that one process is to run: those of a file that share a fixture. ``shared``:
-    the node whose own fixtures are for all processes.
-    """
-    for item in items:
-        if _shares(item, shared):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_TESTS).as_posix()))
-
-
-def _shares(item: pytest.Item, shared: str) -> bool:
-    """Return whether the test uses a fixture that is prepared once for several tests."""
-    known = getattr(item, "_fixtureinfo", None)
-    used = [] if known is None else [each[-1] for each in known.name2fixturedefs.values()]
-    return any(each.scope in _WIDE and each.baseid not in ("", shared) for each in used)
