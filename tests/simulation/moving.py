@@ -116,7 +116,8 @@ class Moving:
         self._machines = machines
         self._begun: list[tuple[str, int]] = []
         """In their order: (node, epoch)."""
-        self._last_begun_ms = 0
+        self._newest_seen: dict[str, int] = {}
+        """Newest epoch in the log when a process of each node last looked, to begin there."""
         self._moves = self._moved_ms = 0
         self._rehearsals: Counter[tuple[str, str]] = Counter()
         """Number of the last rounds of each node in which something was wrong with rehearsals."""
@@ -151,19 +152,23 @@ class Moving:
             self.old if fault.value % 2 else self.new,
         )
 
-    def begins(self, node: str, epoch: int, looked_ms: int, *, has_place: bool) -> None:
+    def looks(self, node: str) -> None:
+        """Note which epoch the log shows to a process of the node."""
+        self._newest_seen[node] = self._epochs.get(self._writer, -1)
+
+    def begins(self, node: str, epoch: int, *, has_place: bool) -> None:
         """Note that the replica is the primary on the node; if it ran elsewhere, only with
-        something to start from, and only where its place is.
+        something to start from, and only where its place is. An epoch of its own, of a process
+        that did not come so far as to be the primary, may have ended the other one.
         """
         self._add(node, "begins", epoch)
-        runs_on = max(self._begun, key=itemgetter(1), default=(node, -1))[0]
-        if runs_on != node and not has_place and self._last_begun_ms < looked_ms:
+        runs_on, in_epoch = max(self._begun, key=itemgetter(1), default=(node, -1))
+        if runs_on != node and not has_place and self._newest_seen[node] == in_epoch:
             self._unexpected.append(
-                f"moves: {node} takes {self.label} back, which {runs_on} began at"
-                f" {self._last_begun_ms} ms, before {node} looked at {looked_ms} ms"
+                f"moves: {node} takes {self.label} back, which {runs_on} began in epoch"
+                f" {in_epoch}, the newest that {node} saw"
             )
         self._begun.append((node, epoch))
-        self._last_begun_ms = self._network.scheduler.now_ms
         others = [
             replica
             for other, runs in self._runs.items()

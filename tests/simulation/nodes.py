@@ -37,10 +37,12 @@ class Watch(Protocol):
     labels: tuple[str, ...]
     """All replicas that it may run: besides those of the same stage and of its halves."""
 
-    def begins(self, node: str, epoch: int, looked_ms: int, *, has_place: bool) -> None:
-        """Note that the replica is the primary on the node. ``looked_ms``: when the process read
-        the replica's log to begin there. ``has_place``: whether this was its place, as far as the
-        node knew.
+    def looks(self, node: str) -> None:
+        """Note that a process of the node is about to read the replica's log, to begin there."""
+
+    def begins(self, node: str, epoch: int, *, has_place: bool) -> None:
+        """Note that the replica is the primary on the node. ``has_place``: whether this was its
+        place, as far as the node knew.
         """
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
@@ -165,9 +167,8 @@ class SimulatedNode(Node):
             has_place=has_place,
         )
         if label == self._watch.label:
-            made.begun = lambda epoch: self._watch.begins(
-                self._node, epoch, made.looked_ms, has_place=has_place
-            )
+            made.looks = lambda: self._watch.looks(self._node)
+            made.begun = lambda epoch: self._watch.begins(self._node, epoch, has_place=has_place)
             made.let_go = self._let_go
         return made
 

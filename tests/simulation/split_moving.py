@@ -81,7 +81,7 @@ class SplitMoving(Moving):
         network.scheduler.spawn(port.process, act, 0)
 
     @override
-    def begins(self, node: str, epoch: int, looked_ms: int, *, has_place: bool) -> None:
+    def begins(self, node: str, epoch: int, *, has_place: bool) -> None:
         self._add(node, "begins", epoch)
 
     @override

@@ -88,8 +88,8 @@ class SimulatedReplica(StageReplica):
             has_place=has_place,
         )
         self._port = port
-        self.looked_ms = 0
-        """Time when it last began to read its own log to the end, to begin an epoch."""
+        self.looks: Callable[[], None] = lambda: None
+        """Called before it reads its own log to the end, to begin an epoch."""
         self.begun: Callable[[int], None] = lambda _epoch: None
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
@@ -287,7 +287,7 @@ class SimulatedReplica(StageReplica):
             self._port.crash_point("processing.standby_copied")
 
     def _note_look(self, *_: object) -> None:
-        self.looked_ms = self._port.now_ms
+        self.looks()
 
     def _note_abandoned(self, *_: object) -> None:
         runner = self._runner
