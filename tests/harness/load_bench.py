@@ -45,8 +45,6 @@ class Cost:
     row_ms: float = 1.0
     slow: dict[int, float] = field(default_factory=dict)
     """Additional work of single batches, by their number."""
-    bucket_ms: float = 0.0
-    """Cost of each bucket with rows, however many it has."""
 
 
 class LoadBench:
@@ -195,7 +193,6 @@ class LoadBench:
     def _begins(self, query: str, plan: Plan) -> None:
         rows = plan.rows * plan.kept // KEPT_ALL
         work_ms = self.cost.fixed_ms + rows * self.cost.row_ms
-        work_ms += plan.buckets * self.cost.bucket_ms
         if plan.rows:
             self._batches += 1
             work_ms += self.cost.slow.get(self._batches, 0.0)

@@ -574,8 +574,6 @@ def _other_output_numbers(options: Options, rng: random.Random) -> Options:
     )
 
 
-_COSTLY_BUCKETS: Final = 0.3
-"""Share of the seeds with an overload in which buckets take a third of a core, whatever is kept."""
 _KEYED: Final = 0.4
 """Share of the seeds with an overload whose stage leaves out whole keys."""
 
@@ -608,8 +606,6 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     shed_key = ("key",) if rng.random() < _KEYED else ()
     cores = random.Random(f"{options.seed}/cores").choice((1, 2))
     stage = replace(stage, shed_key=shed_key, cores=cores)
-    if random.Random(f"{options.seed}/buckets").random() < _COSTLY_BUCKETS:
-        stage = replace(stage, per_bucket_ms=options.bucket_ms // 3)
     return replace(drawn, stages=(stage,), has_many_keys=bool(shed_key))
 
 

@@ -557,8 +557,7 @@ class SimulatedQuery:
         ]
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
-        buckets = {bucket_of(row[0], width_ms) for row in rows} if stage.per_bucket_ms else ()
-        self._core.work(clock, len(rows) * stage.row_ms + len(buckets) * stage.per_bucket_ms)
+        self._core.work(clock, len(rows) * stage.row_ms)
         start = task.driver.begin(
             task.query,
             [logged.offsets[source] for source, _ in stage.sources],

@@ -64,7 +64,6 @@ FOUND_BY: Final[dict[str, int]] = {
     "notice_counts_as_a_live_result": 46,
     "neighbours_of_a_large_row_are_rejected": 46,
     "late_stage_does_not_fork": 899,
-    "rows_count_as_buckets": 899,
     "a_little_work_is_late": 899,
     "branch_keeps_all": 899,
     "successor_keeps_its_share": 899,

@@ -57,8 +57,6 @@ class StageOptions:
     """See ``BatchRules``."""
     row_ms: int = 0
     """Processor time that each row of a batch takes, in ms. The queries of a process share it."""
-    per_bucket_ms: int = 0
-    """Processor time that each bucket with rows takes besides, in ms, however few rows are kept."""
     cores: int = 2
     """Number of tasks that its node runs at once. The processor is shared whatever it is."""
     sheds: bool = False

@@ -28,13 +28,6 @@ rows until batches are shorter again. Batches that a branch made small are such 
 shedding that buys nothing ends by itself. Nor are rows left out that would make their batch hardly
 longer.
 
-*What buckets cost.* Each bucket with rows costs a part of its own, however few of its rows are kept
-(``protocol.stage.bucket_cost``). It is taken from what a batch took before that says what rows
-cost, and from the time that a batch has before its rows are chosen. It counts like the fixed part:
-it makes no stage late, since leaving out rows would not help, and rows that take a quarter of it
-are not left out. The steady share reckons with the buckets that arrive during a target, not with
-those that wait: a longer batch finds more of them.
-
 *When a stage is overloaded.* The stage is *late* if the rows that wait would take longer than the
 time that is left until the oldest of them miss the bound. It forks then, before the bound is
 missed, because the batch that would miss it need not run first. The last two batches must both
@@ -69,9 +62,6 @@ at a use of one half it keeps 500 per mille, so corrections gain on their input 
 capacity. Between the two thresholds nothing changes. A use that is measured wrongly shows in a
 correction that does not come nearer over a step (``protocol.stage.scheduling``): the branch then
 keeps half as much, and after some such steps the successor waits until the use was measured anew.
-What buckets cost the branch is not saved by keeping less. Where this and the correction together
-need all cores, neither would be in time, so the successor waits for fewer buckets, and the branch
-goes on, with all rows if they fit. If that never comes, RE8 of ``protocol.stage.replica`` ends it.
 
 *Limits.* Where the stages of a node together need more than its cores, the node may limit the per
 mille that a stage keeps, although the stage itself is not late (``protocol.stage.shed_choice``). A
@@ -95,8 +85,6 @@ Invariants:
     OL10 cold batches bound the rows of batches until the cost of a row is measured, and decide
         nothing else: a stage whose first batches are only slow has the same batches as without.
     OL11 until then no batch has more than ROWS_UNKNOWN.
-    OL12 what a bucket costs is no cost of its rows, and makes no stage late. While it leaves no
-        room for corrections the successor waits, and the branch keeps the rows that fit.
 """
 
 from __future__ import annotations
@@ -109,7 +97,6 @@ from math import inf
 from statistics import median
 from typing import Final
 
-from anabranch.protocol.stage.bucket_cost import BucketCost
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 COST_BATCHES: Final = 8
@@ -166,10 +153,6 @@ OVERLOADED: Final = 1_000
 RESUMED: Final = 900
 """Use, in per mille of the capacity, below which corrections begin: above it they would take longer
 than ten times the backlog.
-"""
-NARROW: Final = 1_100
-"""Use of a correction and of the buckets of its branch, in per mille of the cores, from which the
-correction waits again. It began below OVERLOADED, and what it uses is measured roughly.
 """
 KEPT_LEAST: Final = 10
 """Minimum per mille of the rows that are kept: with none at all a branch would show nothing."""
@@ -334,45 +317,29 @@ class ArrivalRate:
     def __init__(self) -> None:
         """Start without observations."""
         self._since_ms: int | None = None
-        self._arrived: deque[tuple[int, int, int]] = deque()
-        """Time, rows and buckets of what arrived together."""
-        self.rows = self.buckets = 0
+        self._arrived: deque[tuple[int, int]] = deque()
+        self._rows = 0
 
     def begin(self, now_ms: int) -> None:
         """Start to count at ``now_ms``: what arrived before, or during a pause, is no rate."""
         self._since_ms = now_ms
         self._arrived.clear()
-        self.rows = self.buckets = 0
+        self._rows = 0
 
-    def arrived(self, now_ms: int, rows: int, buckets: int = 0) -> None:
-        """Add ``rows`` of so many ``buckets`` that arrived by ``now_ms``."""
+    def arrived(self, now_ms: int, rows: int) -> None:
+        """Add ``rows`` that arrived by ``now_ms``."""
         if self._since_ms is None:
             self.begin(now_ms)
         elif rows > 0:
-            self._arrived.append((now_ms, rows, buckets))
-            self.rows += rows
-            self.buckets += buckets
+            self._arrived.append((now_ms, rows))
+            self._rows += rows
 
     def rows_per_ms(self, now_ms: int) -> float:
         """Return the rate; 0 before anything was counted."""
-        return self._rows_within(now_ms) / self._counted_ms(now_ms)
-
-    def buckets_per_ms(self, now_ms: int) -> float:
-        """Return the rate of buckets with rows; 0 before anything was counted."""
-        self._rows_within(now_ms)
-        return self.buckets / self._counted_ms(now_ms)
-
-    def _rows_within(self, now_ms: int) -> int:
-        """Forget what arrived before the window, and return the number of rows since."""
         while self._arrived and self._arrived[0][0] <= now_ms - LOAD_WINDOW_MS:
-            _, rows, buckets = self._arrived.popleft()
-            self.rows -= rows
-            self.buckets -= buckets
-        return self.rows
-
-    def _counted_ms(self, now_ms: int) -> int:
+            self._rows -= self._arrived.popleft()[1]
         since_ms = now_ms if self._since_ms is None else self._since_ms
-        return max(1, min(LOAD_WINDOW_MS, now_ms - since_ms))
+        return self._rows / max(1, min(LOAD_WINDOW_MS, now_ms - since_ms))
 
 
 class LoadControl:
@@ -402,7 +369,6 @@ class LoadControl:
         self.is_late_itself = False
         """Whether the branch needs all cores so that its results are in time."""
         self.arrivals = ArrivalRate()
-        self._buckets = BucketCost()
         self._alone, self._beside = self._new_cost(), self._new_cost()
         self._processor = BatchCost(unmeasured_ms=self._unmeasured_ms)
         self._first: deque[tuple[int, int]] = deque(maxlen=COST_BATCHES)
@@ -425,32 +391,17 @@ class LoadControl:
         if not self._alone.is_known:
             self._first.append((rows, duration_ms))
 
-    def took(self, rows: int, duration_ms: int, *, beside: bool, buckets: int = 0) -> None:
-        """Record that a batch processed ``rows`` of so many ``buckets`` in ``duration_ms``.
-        ``beside``: whether a batch of the other query ran meanwhile.
+    def took(self, rows: int, duration_ms: int, *, beside: bool) -> None:
+        """Record that a batch processed ``rows`` in ``duration_ms``. ``beside``: whether a batch of
+        the other query ran meanwhile.
         """
         if beside:
-            most_ms = self._half_speed_ms(rows)
-            of_rows_ms = max(0.0, duration_ms - self._buckets_ms(buckets, self._beside))
-            self._beside.took(rows, min(of_rows_ms, most_ms))
+            self._beside.took(rows, min(duration_ms, self._half_speed_ms(rows)))
             return
         self.took_cold(rows, duration_ms)
-        if self._buckets.took(rows, buckets, duration_ms):
-            self._alone = self._new_cost()
-            for batch in self._buckets.batches():
-                self._took_alone(*batch)
-        else:
-            self._took_alone(rows, buckets, duration_ms)
+        self._alone.took(rows, duration_ms)
         if rows > 0:
             self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
-
-    def _took_alone(self, rows: int, buckets: int, duration_ms: float) -> None:
-        of_rows_ms = max(0.0, duration_ms - self._buckets_ms(buckets, self._alone))
-        self._alone.took(rows, of_rows_ms)
-
-    def _buckets_ms(self, buckets: float, cost: BatchCost) -> float:
-        """Return what so many buckets cost a batch that costs ``cost`` besides, in ms (OL8)."""
-        return self._buckets.bucket_ms * buckets * (2 if cost is self._beside else 1)
 
     def used(self, rows: int, processor_ms: float) -> None:
         """Record that a batch of any query took ``processor_ms`` of the cores for ``rows``. Not one
@@ -466,13 +417,13 @@ class LoadControl:
         cost, rate = self._processor, self.arrivals.rows_per_ms(now_ms)
         if not cost.is_known:
             return None
-        return int(1_000_000 * self._cores_for(rate, cost, 0.0))
+        return int(1_000_000 * self._cores_for(rate, cost))
 
-    def _cores_for(self, rows_per_ms: float, cost: BatchCost, buckets_per_ms: float) -> float:
-        """Return the time of batches of ``target_ms`` that rows and buckets arriving at these rates
-        need, as a multiple of all time.
+    def _cores_for(self, rows_per_ms: float, cost: BatchCost) -> float:
+        """Return the time of batches of ``target_ms`` that rows arriving at this rate need, as a
+        multiple of all time.
         """
-        room_ms = self._room_ms(cost, self.target_ms, buckets_per_ms * self.target_ms)
+        room_ms = self._room_ms(cost, self.target_ms)
         return rows_per_ms * cost.row_ms() * self.target_ms / room_ms
 
     @property
@@ -514,30 +465,21 @@ class LoadControl:
         it can be predicted.
         """
         cost = self._alone.row_ms()
-        if self.arrivals.rows:
-            cost += self._buckets_ms(self.arrivals.buckets / self.arrivals.rows, self._alone)
         room_ms = max(duration_ms / 2, duration_ms - self._alone.fixed_ms)
         return self.rows_max if cost == 0 else max(1, min(self.rows_max, int(room_ms / cost)))
 
     def is_late(
-        self,
-        waiting: int,
-        left_ms: int,
-        *,
-        beside: bool = False,
-        batches: float = 1,
-        buckets: float = 0,
+        self, waiting: int, left_ms: int, *, beside: bool = False, batches: float = 1
     ) -> bool:
-        """Return whether results of ``waiting`` rows of so many ``buckets``, which take so many
-        ``batches``, would miss the bound, which is ``left_ms`` away (OL1, OL2).
+        """Return whether results of ``waiting`` rows, which take so many ``batches``, would miss
+        the bound, which is ``left_ms`` away (OL1, OL2).
         """
         cost = self._cost(beside=beside)
         if not cost.is_known:
             return False
         work_ms = waiting * cost.row_ms_twice() + (batches - 1) * cost.fixed_ms
-        fixed_ms = cost.fixed_ms + self._buckets_ms(buckets, cost)
-        allowed_ms = left_ms - fixed_ms if left_ms > 0 else 2 * self.target_ms
-        return work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(fixed_ms))
+        allowed_ms = left_ms - cost.fixed_ms if left_ms > 0 else 2 * self.target_ms
+        return work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(cost))
 
     def use(self, now_ms: int) -> int | None:
         """Return the use, in per mille of the capacity; None while the cost of a row is unknown.
@@ -550,16 +492,7 @@ class LoadControl:
             return 0
         if not cost.is_known or self._measured_anew < COST_BATCHES:
             return None
-        return int(1_000 * self._cores_for(rate, cost, self.arrivals.buckets_per_ms(now_ms)))
-
-    def _use_beside(self, now_ms: int) -> int:
-        """Return the use of a correction beside a branch that leaves out all rows, in per mille of
-        the cores (OL12); 0 where buckets cost nothing.
-        """
-        buckets = self._buckets_ms(self.arrivals.buckets_per_ms(now_ms), self._alone)
-        rows = self.arrivals.rows_per_ms(now_ms) * self._alone.row_ms()
-        fixed = self._alone.fixed_ms / self.target_ms
-        return int(1_000 * (2 * buckets + rows + 2 * fixed)) if buckets else 0
+        return int(1_000 * self._cores_for(rate, cost))
 
     def forked(self) -> None:
         """Record that the stage forked because it was late. The use is not asked: it may have risen
@@ -573,8 +506,6 @@ class LoadControl:
         if use is None or use >= (RESUMED if self.is_late_itself else OVERLOADED):
             self._below_ms = None
             self.is_late_itself = self.is_late_itself or use is not None
-        elif self._use_beside(now_ms) >= (OVERLOADED if self.is_late_itself else NARROW):
-            self._below_ms, self.is_late_itself = None, True
         elif self._below_ms is None:
             self._below_ms = now_ms
         elif now_ms - self._below_ms >= HOLD_MS:
@@ -588,14 +519,7 @@ class LoadControl:
         self.is_late_itself, self._below_ms = True, None
 
     def keep(
-        self,
-        waiting: int,
-        left_ms: int,
-        now_ms: int,
-        *,
-        beside: bool,
-        yields: int | None,
-        buckets: float = 0,
+        self, waiting: int, left_ms: int, now_ms: int, *, beside: bool, yields: int | None
     ) -> int:
         """Return the per mille of ``waiting`` rows that the next batch of the branch keeps (OL4,
         OL6, OL7).
@@ -608,7 +532,6 @@ class LoadControl:
             yields: None if the branch shares the cores with the correction as they come. Otherwise
                 it leaves the correction half of the spare capacity, and of the rest one half again
                 for each of so many steps in which the correction did not come nearer.
-            buckets: Number of buckets of the waiting rows.
         """
         if beside and not self._beside.is_known:
             # The correction may take half of the cores, and nothing says yet how much it takes.
@@ -616,11 +539,10 @@ class LoadControl:
         is_yielding = beside and yields is not None
         # A branch for a missing input begins when the wait is over: what it takes must not be late
         # by much more. (Before a fork that is no reason, since the fork itself takes time.)
-        is_late = self.is_late(waiting, max(1, left_ms), beside=beside, buckets=buckets)
+        is_late = self.is_late(waiting, max(1, left_ms), beside=beside)
         if self.kept == KEPT_ALL and not self.is_limited and not is_yielding and not is_late:
             return KEPT_ALL
-        cost = self._cost(beside=beside)
-        fits, steady = self._fitting(waiting, buckets, left_ms, now_ms, cost)
+        fits, steady = self._fitting(waiting, left_ms, self._cost(beside=beside))
         if beside and yields is not None:
             steady = min(steady, self._spare(now_ms)) >> yields
         steady = max(KEPT_LEAST, min(steady, KEPT_ALL if self.limit is None else self.limit))
@@ -641,19 +563,14 @@ class LoadControl:
     def _new_cost(self) -> BatchCost:
         return BatchCost(self.target_ms, self._unmeasured_ms)
 
-    def _room_ms(self, cost: BatchCost, within_ms: int, buckets: float) -> float:
-        """Return the part of a batch of so many ``buckets`` that is for rows, in ms, if it must end
-        in ``within_ms``.
-        """
-        fixed_ms = cost.fixed_ms + self._buckets_ms(buckets, cost)
-        least_ms = max(self.target_ms / _TARGET_PARTS, self._hardly_longer_ms(fixed_ms))
-        return max(least_ms, within_ms - fixed_ms)
+    def _room_ms(self, cost: BatchCost, within_ms: int) -> float:
+        """Return the part of a batch that is for rows, in ms, if it must end in ``within_ms``."""
+        least_ms = max(self.target_ms / _TARGET_PARTS, self._hardly_longer_ms(cost))
+        return max(least_ms, within_ms - cost.fixed_ms)
 
-    def _hardly_longer_ms(self, fixed_ms: float) -> float:
-        """Return the time that rows may add to a batch and hardly make it longer, in ms (OL9).
-        ``fixed_ms``: what it takes without any.
-        """
-        return min(self.target_ms, fixed_ms / HARDLY_LONGER_PARTS)
+    def _hardly_longer_ms(self, cost: BatchCost) -> float:
+        """Return the time that rows may add to a batch and hardly make it longer, in ms (OL9)."""
+        return min(self.target_ms, cost.fixed_ms / HARDLY_LONGER_PARTS)
 
     def _spare(self, now_ms: int) -> int:
         """Return the per mille of arriving rows that half of the spare capacity can process. A use
@@ -662,33 +579,22 @@ class LoadControl:
         use = min(self.use(now_ms) or 0, RESUMED)
         return min(KEPT_ALL, (1_000 - use) * KEPT_ALL // max(1, 2 * use))
 
-    def _fitting(
-        self, waiting: int, buckets: float, left_ms: int, now_ms: int, cost: BatchCost
-    ) -> tuple[int, int]:
-        """Return the per mille of ``waiting`` rows of so many ``buckets`` that a batch can process
-        within ``left_ms``, and the per mille of the rows that mostly wait within ``target_ms``: the
-        number of buckets that wait differs by one from batch to batch. Before the first batch
-        nothing is known of these.
+    def _fitting(self, waiting: int, left_ms: int, cost: BatchCost) -> tuple[int, int]:
+        """Return the per mille of ``waiting`` rows that a batch can process within ``left_ms``, and
+        the per mille of the rows that mostly wait within ``target_ms``: the number of buckets that
+        wait differs by one from batch to batch. Before the first batch nothing is known of these.
         """
         mean = self._mean_waiting
         if mean is None:
             self._mean_waiting = 0.0
-            within_ms = min(left_ms, self.target_ms)
-            return self._share(waiting, within_ms, cost, buckets), KEPT_ALL
+            return self._share(waiting, min(left_ms, self.target_ms), cost), KEPT_ALL
         self._mean_waiting = mean + (waiting - mean) * (_MEAN_PART if mean else 1)
-        # The longer a batch, the more buckets wait for the next one: those of a target count.
-        per_ms = self.arrivals.buckets_per_ms(now_ms)
-        steady = self._share(
-            self._mean_waiting, self.target_ms, cost, min(buckets, per_ms * self.target_ms)
-        )
-        return self._share(waiting, left_ms, cost, buckets), steady
+        steady = self._share(self._mean_waiting, self.target_ms, cost)
+        return self._share(waiting, left_ms, cost), steady
 
-    def _share(self, rows: float, within_ms: int, cost: BatchCost, buckets: float) -> int:
-        """Return the per mille of ``rows`` of so many ``buckets`` that a batch can process in
-        ``within_ms``.
-        """
-        room_ms = self._room_ms(cost, within_ms, buckets)
-        return int(KEPT_ALL / max(1.0, rows * cost.row_ms() / room_ms))
+    def _share(self, rows: float, within_ms: int, cost: BatchCost) -> int:
+        """Return the per mille of ``rows`` that a batch can process in ``within_ms``."""
+        return int(KEPT_ALL / max(1.0, rows * cost.row_ms() / self._room_ms(cost, within_ms)))
 
     def _half_speed_ms(self, rows: int) -> float:
         """Return how long a batch of ``rows`` takes at most with half of the cores, in ms (OL8).

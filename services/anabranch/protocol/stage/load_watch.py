@@ -34,7 +34,6 @@ class _Batch:
     """Running batch of a query."""
 
     rows: int
-    buckets: int
     began_ms: int
     beside: int | None
     """Number of batches that other queries had begun when this one began; None if one of them was
@@ -83,17 +82,19 @@ class LoadWatch:
         complete = min(log_state.upto for log_state in log_states.values())
         before_ms, counted = self._counted or (None, position)
         self._counted = sighted_ms, max(counted, complete)
-        taken = [
-            (bucket, sum(part.rows for part in parts))
-            for log_state in (log_states.values() if complete > counted else ())
-            for bucket, _, parts in log_state.stable(counted + 1, complete, complete - counted)
-        ]
-        rows = sum(count for _, count in taken)
+        rows = 0
+        if complete > counted:
+            rows = sum(
+                part.rows
+                for log_state in log_states.values()
+                for _, _, parts in log_state.stable(counted + 1, complete, complete - counted)
+                for part in parts
+            )
         self.backlog += rows
         if sighted_ms is None or before_ms != sighted_ms:
             self._control.arrivals.begin(now_ms)
         else:
-            self._control.arrivals.arrived(now_ms, rows, len({bucket for bucket, _ in taken}))
+            self._control.arrivals.arrived(now_ms, rows)
 
     def begins(self, query: str, plan: Plan, now_ms: int) -> None:
         """Record that ``query`` begins the batch of ``plan``."""
@@ -103,8 +104,7 @@ class LoadWatch:
             rows = plan.rows * plan.kept // KEPT_ALL
             others = [name for name in self._running if name != query]
             self._begun[query] = self._begun.get(query, 0) + 1
-            beside = None if others else self._by_others(query)
-            self._running[query] = _Batch(rows, plan.buckets, now_ms, beside)
+            self._running[query] = _Batch(rows, now_ms, None if others else self._by_others(query))
 
     def ends(self, query: str, now_ms: int, woke_ms: int, *, is_successor: bool) -> None:
         """Record that the last batch of ``query`` has ended. ``woke_ms``: when the process last
@@ -117,9 +117,7 @@ class LoadWatch:
             self._control.took_cold(batch.rows, now_ms - batch.began_ms)
             return
         beside = batch.beside is None or batch.beside != self._by_others(query)
-        self._control.took(
-            batch.rows, now_ms - batch.began_ms, beside=beside, buckets=batch.buckets
-        )
+        self._control.took(batch.rows, now_ms - batch.began_ms, beside=beside)
 
     def used(self, query: str, rows: int, processor_ms: float) -> None:
         """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``

@@ -727,11 +727,8 @@ class Replica:
         """
         left_ms = self._availability.left_ms(plan.before.bucket + 1, situation.now_ms)
         waiting = _waiting(plan, _complete(situation))
-        times = waiting / max(1, plan.rows)
-        batches = 1 if self._traits.is_batch_safe else times
-        return self.load is not None and self.load.is_late(
-            waiting, left_ms, batches=batches, buckets=plan.buckets * times
-        )
+        batches = 1 if self._traits.is_batch_safe else waiting / max(1, plan.rows)
+        return self.load is not None and self.load.is_late(waiting, left_ms, batches=batches)
 
     def _leaves_cores(self, position: QueryPosition, situation: Situation) -> bool:
         """Return whether the stable query, whose next bucket is complete, must leave the cores to a
@@ -867,14 +864,12 @@ class Replica:
         if plan is None or load is None or not plan.rows:
             return plan
         branch.sheds = branch.sheds or load.is_overloaded
-        waiting = _waiting(plan, due)
         kept = load.keep(
-            waiting,
+            _waiting(plan, due),
             self._availability.left_ms(position.bucket + 1, situation.now_ms),
             situation.now_ms,
             beside=self._phase is Phase.CORRECTING and situation.may_correct,
             yields=branch.watch.steps if branch.sheds else None,
-            buckets=plan.buckets * waiting / plan.rows,
         )
         if kept == KEPT_ALL:
             return plan

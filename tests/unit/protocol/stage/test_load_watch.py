@@ -20,15 +20,13 @@ class Measured(LoadControl):
     def __init__(self) -> None:
         super().__init__(1_000)
         self.batches: list[tuple[int, int, bool]] = []
-        self.buckets: list[int] = []
         self.cold: list[tuple[int, int]] = []
 
     def took_cold(self, rows: int, duration_ms: int) -> None:
         self.cold.append((rows, duration_ms))
 
-    def took(self, rows: int, duration_ms: int, *, beside: bool, buckets: int = 0) -> None:
+    def took(self, rows: int, duration_ms: int, *, beside: bool) -> None:
         self.batches.append((rows, duration_ms, beside))
-        self.buckets.append(buckets)
 
 
 def warm(*queries: str) -> tuple[LoadWatch, Measured]:
@@ -51,13 +49,6 @@ class TestBatches:
         watch.ends("a", 1_700, 0, is_successor=False)
         watch.ends("a", 1_900, 0, is_successor=False)
         assert control.batches == [(500, 700, False)]
-
-    def test_ol12_buckets_with_rows_of_any_input_count(self) -> None:
-        watch, control = warm("a")
-        taken = (("one", ((1, "w", ()), (3, "w", ()))), ("other", ((3, "w", ()), (4, "w", ()))))
-        watch.begins("a", replace(HALF, inputs=taken), 1_000)
-        watch.ends("a", 1_700, 0, is_successor=False)
-        assert control.buckets == [3]
 
     def test_not_while_the_process_was_paused(self) -> None:
         watch, control = warm("a")
@@ -119,7 +110,6 @@ class TestArrivals:
         watch.looks(2_000, 0, states, 0)
         watch.looks(2_000, 0, states, 0)
         assert control.arrivals.rows_per_ms(2_000) == 0.07
-        assert control.arrivals.buckets_per_ms(2_000) == 0.001
         assert watch.backlog == 100
 
     def test_lw2_what_came_during_a_pause_waits_but_is_no_arrival(self) -> None:

@@ -62,46 +62,6 @@ def test_ol10_an_overload_from_the_start_by_dear_rows_is_noticed_soon() -> None:
     assert len(bench.forks) == 1
 
 
-def by_buckets(low: float, high: float, lull: float) -> Load:
-    """Return a load of ``high`` rows per second for 30 s, and of ``lull`` from two minutes on."""
-    return lambda now_ms: (
-        low if now_ms < 20_000 else high if now_ms < 50_000 else low if now_ms < 120_000 else lull
-    )
-
-
-@pytest.mark.parametrize(
-    ("bucket_ms", "low", "high"), [(100, 300, 2_000), (200, 200, 1_500), (300, 100, 1_200)]
-)
-def test_ol12_what_each_bucket_costs_makes_no_branch_keep_less_and_less(
-    bucket_ms: float, low: float, high: float
-) -> None:
-    """Two buckets end each second, and cost a fifth, two or three fifths of the core whatever is
-    kept.
-    """
-    cost = Cost(100, 1, bucket_ms=bucket_ms)
-    bench = run(by_buckets(low, high, low), 300, cost)
-    assert len(bench.forks) == 1
-    assert bench.late() == {}, "up to 271 buckets were, by up to 52 s"
-    in_rush = [kept for at_ms, kept in bench.kept if 25_000 < at_ms < 50_000]
-    assert mean(in_rush) > 200
-    after = [kept for at_ms, kept in bench.kept if at_ms > 70_000]
-    assert min(after) >= 150, "it was 10"
-
-
-def test_ol12_a_correction_that_buckets_leave_no_room_waits_for_fewer_of_them() -> None:
-    """Then the buckets are empty but for one every five seconds."""
-    few = by_buckets(200, 1_500, 0)
-    bench = run(
-        lambda now_ms: 2_000 if now_ms > 120_000 and now_ms % 5_000 == 0 else few(now_ms),
-        400,
-        Cost(100, 1, bucket_ms=200),
-    )
-    assert not any(30_000 < at_ms < 120_000 for at_ms in bench.stable.values())
-    assert len(bench.ends) == len(bench.forks) == 1
-    assert max(bench.late().values(), default=0) <= 500, "when the correction begins"
-    assert max(bench.stable) >= max(bench.rows) - 5
-
-
 def rush(now_ms: int) -> float:
     """Return a load that is twice the capacity of COSTLY for 15 s, and a quarter otherwise."""
     return 440 if 20_000 <= now_ms < 35_000 else 60
