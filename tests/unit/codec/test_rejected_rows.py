@@ -18,6 +18,7 @@ from anabranch.codec.rejected_rows import (
     NOTICE_SCHEMA,
     SIZE,
     are_notices,
+    notices_of,
     separated,
 )
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
@@ -90,6 +91,14 @@ def test_rows_that_are_too_large_become_notices_and_the_others_go_on() -> None:
 def test_all_rows_may_be_too_large() -> None:
     kept, notices = separated(table(2 * ROW_BYTES))
     assert (kept.num_rows, kept.schema, notices is None) == (0, SCHEMA, False)
+
+
+def test_rows_of_any_size_become_notices_where_no_output_can_hold_them() -> None:
+    some = table(5, 2 * ROW_BYTES, None)
+    rows = notices_of(some).to_pylist()
+    assert [int(row[DIGEST], 16) for row in rows] == list(row_hashes(some))
+    assert [row["event_time"] for row in rows] == [100, 101, 102]
+    assert notices_of(some.slice(0, 0)).equals(NOTICE_SCHEMA.empty_table())
 
 
 def test_the_largest_row_is_kept_and_one_byte_more_is_not() -> None:

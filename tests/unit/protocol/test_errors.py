@@ -36,6 +36,12 @@ def test_what_is_treated_in_another_way_is_not_caught_with_it(
     assert not any(issubclass(other, error) for other in others)
 
 
+def test_a_damaged_record_says_where_it_is() -> None:
+    error = errors.RecordDamaged("its checksum differs", "topic", 1, 7)
+    assert (error.topic, error.partition, error.offset) == ("topic", 1, 7)
+    assert str(error) == "its checksum differs"
+
+
 def test_who_ran_when_the_engine_ended_is_reported() -> None:
     ended = errors.EngineEnded("killed", ("sums.0",))
     assert (str(ended), ended.during) == ("killed", ("sums.0",))
