@@ -19,6 +19,7 @@ from anabranch.protocol.control import consistency
 from anabranch.protocol.federation import workload
 from anabranch.protocol.federation.movements import MovementState
 from anabranch.protocol.stage import availability
+from anabranch.streams import range_reader
 from simulation import drawing, faults, index_entries, market, probes, scenarios, sizes
 from simulation.faults import Fault
 from simulation.hurrying import hurried
@@ -251,6 +252,7 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits that alone bound a collection, so that a run comes to them."""
     monkeypatch.setattr(consistency, "CHAIN_RECORDS_MAX", _CHAIN_MAX)
     monkeypatch.setattr(workload, "KEPT_BUCKETS", 60)
+    monkeypatch.setattr(range_reader, "_KEPT_BYTES_MAX", 0)
     monkeypatch.setattr(availability, "TIMER_STEPS_MAX", 32)
     monkeypatch.setattr(availability, "TIMER_ERROR_PARTS", 2)
 
