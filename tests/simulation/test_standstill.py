@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -30,8 +31,8 @@ from simulation.world import Run, World, keys
 
 _SETTLED_MS: Final = 15_000
 _UNTIL_MS: Final = 63_000
-"""What grows by one item a second, as reports of nodes come, grows by more than ``sizes`` lets
-differ in the last third.
+"""End of a run, in ms: its last third is so long that a collection which gets an item a second, as
+reports of nodes come, grows by more than ``sizes`` lets differ.
 """
 _SAMPLE_MS: Final = 600
 _CHAIN_MAX: Final = 40
@@ -257,6 +258,14 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(availability, "TIMER_ERROR_PARTS", 2)
 
 
+def _assert_only_found(bug: Mutant, run: Callable[[], list[str]], collection: str) -> None:
+    """Check that with ``bug`` planted ``run`` finds ``collection`` to grow, and nothing else."""
+    with planted(bug):
+        found = run()
+    assert found
+    assert all(collection in line for line in found)
+
+
 def test_nothing_grows_while_an_input_stands_still() -> None:
     assert _stand("b") == []
 
@@ -270,10 +279,7 @@ def test_a_collection_that_is_never_cleared_is_found_and_nothing_else_grows() ->
         "if len(replica.points) > CHAIN_RECORDS_MAX * 1_000",
         "CHAIN_RECORDS_MAX",
     )
-    with planted(bug):
-        found = _stand("")
-    assert found
-    assert all("_Replica.points" in line for line in found)
+    _assert_only_found(bug, lambda: _stand(""), "_Replica.points")
 
 
 def test_nothing_grows_where_nodes_report_and_a_shard_was_split() -> None:
@@ -288,10 +294,7 @@ def test_loads_that_a_scaler_never_forgets_are_found() -> None:
         "now_ms - track.seen[1][0] >= self._rules.for_ms * 1_000",
         "SG1",
     )
-    with planted(bug):
-        found = _stand_split()
-    assert found
-    assert all("_Track.seen" in line for line in found)
+    _assert_only_found(bug, _stand_split, "_Track.seen")
 
 
 def test_nothing_grows_while_agents_have_nothing_to_trade() -> None:
@@ -310,7 +313,4 @@ def test_what_failures_alone_leave_behind_is_found() -> None:
         "pass",
         "TE4",
     )
-    with planted(bug):
-        found = _left_by_faults()
-    assert found
-    assert all("BucketMap" in line for line in found)
+    _assert_only_found(bug, _left_by_faults, "BucketMap")

@@ -688,7 +688,9 @@ def unwritable(bucket: int, count: int) -> pa.Table:
 def test_results_that_the_output_cannot_write_are_rejected_and_hold_up_no_others(
     monkeypatch: pytest.MonkeyPatch, rows_max: int, stated: pa.Schema | None
 ) -> None:
-    """Where a partner may have written them, or the stage has other columns by now."""
+    """Results are rejected where a partner may have written them, or the stage has other columns
+    by now.
+    """
     monkeypatch.setattr(module, "rows_bound", lambda _: rows_max)
     world = World()
     if stated is None:

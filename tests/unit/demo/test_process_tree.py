@@ -1,4 +1,6 @@
-"""What the machine worked, by the fields of /proc/stat."""
+"""Tests of the processor time that all programs of the machine took, by the fields of
+/proc/stat.
+"""
 
 from __future__ import annotations
 

@@ -296,7 +296,9 @@ def test_a_contract_with_a_damaged_record_is_left_out_and_holds_up_no_other(
 def test_a_contract_that_counted_and_is_damaged_by_now_ends_the_reader(
     world: FederationWorld,
 ) -> None:
-    """What the process has made of it stays in its state; a new one leaves it out."""
+    """The process has used the contract already and cannot take that back; a new process leaves
+    the contract out.
+    """
     begun(world)
     reader = read(world)
     damage(world, world.topics.contract("north-south"), 3)

@@ -297,7 +297,7 @@ def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:
 
 
 def test_damaged_records_are_passed(log: LocalEventLog) -> None:
-    """Those of one topic hold up none of the others."""
+    """A damaged record of one topic holds up the records of no other topic."""
     reader = ControlReader(log, SPEAKERS)
     write(log, BEAT)
     assert reader.poll() == [BEAT]

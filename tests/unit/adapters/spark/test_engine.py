@@ -12,7 +12,9 @@ from anabranch.protocol.errors import EngineEnded, StageFunctionError
 
 
 def test_an_engine_that_keeps_too_many_sessions_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of builds that failed are kept, too: memory is bounded however often one begins."""
+    """Sessions of builds that failed count, too: Spark keeps them, so a replica that fails
+    repeatedly would take all memory.
+    """
     monkeypatch.setattr(module, "SESSIONS_MAX", 2)
     monkeypatch.setattr(module, "PlanServer", Mock())
     monkeypatch.setattr(module, "session_beside", Mock())
