@@ -42,8 +42,9 @@ from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
-from anabranch.streams.heartbeats import ControlReader, ControlWriter
+from anabranch.streams.heartbeats import ControlReader
 from harness import debezium, service_processes
+from harness.control_topics import say
 from harness.kafka import trim
 from harness.raw_headers import produce
 from harness.service_processes import ModuleProcess
@@ -485,8 +486,7 @@ def test_deleted_blocks_are_made_again_from_the_input(
         places = [TopicPartition(names.blocks("reports", "0"), each) for each in (0, 1)]
         admin.delete_before({at: reader.offsets(at)[1] for at in places})
     replies = ControlReader(log, control_topics(of))
-    with closing(ControlWriter(log, names.control("processing", "next.0"), clock)) as asks:
-        assert asks.write([Ask("reports", "processing.next.0", 1, 1, 21, clock.now_ms())])
+    say(log, of, Ask("reports", "processing.next.0", 1, 1, 21, clock.now_ms()))
     found: list[AskReply] = []
 
     def is_answered() -> bool:
