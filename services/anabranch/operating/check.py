@@ -30,6 +30,7 @@ from anabranch.codec.time_units import wrong_unit
 from anabranch.operating.trial import source_rows
 from anabranch.pipeline.file import load, with_place
 from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
+from anabranch.pipeline.scaling import describe_scaling
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.pipeline.transforms import import_roots
 from anabranch.pipeline.waits import describe, describe_shedding, too_long, too_open, too_short
@@ -218,6 +219,7 @@ def main(arguments: list[str]) -> int:
             else [
                 *describe(pipeline),
                 *describe_shedding(pipeline),
+                *describe_scaling(pipeline),
                 *too_short(pipeline),
                 *too_open(pipeline),
                 *too_long(pipeline),

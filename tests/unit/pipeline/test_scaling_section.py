@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Scaling
-from anabranch.pipeline.scaling import rules_of
+from anabranch.pipeline.scaling import describe_scaling, rules_of
 from anabranch.protocol.control.scaling import ScalingRules
 from harness.pipeline_files import loaded, mistakes
 
@@ -83,3 +83,30 @@ def test_mistakes_say_where_and_what_to_do(tmp_path: Path, section: str, says: s
 def test_where_the_places_of_the_file_are_wrong_they_come_first(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path, ONE + "nodes: {local.7: [x.0]}\nscaling: {nodes: [local.7]}\n")
     assert "there is no replica x.0" in line
+
+
+def test_check_names_the_stages_that_the_scaler_cannot_split(tmp_path: Path) -> None:
+    stages = """\
+pipeline: p
+sources: {a: {topics: [a], record: car.avsc, event_time: arrival}}
+stages:
+  whole: {reads: [a], sql: SELECT * FROM a}
+  fixed: {reads: [a], sql: SELECT * FROM a, shards: 2, shard_by: id}
+  may: {reads: [a], sql: SELECT * FROM a, shard_by: id, halvings: 1, state_horizon: 1s}
+  last: {reads: [may], sql: SELECT * FROM may}
+outputs:
+  o: {stage: whole, corrected: {topic: o}}
+  f: {stage: fixed, corrected: {topic: f}}
+  l: {stage: last, corrected: {topic: l}}
+"""
+    assert describe_scaling(loaded(tmp_path, stages)) == []
+    first, *others = describe_scaling(
+        loaded(tmp_path, stages + "scaling: {nodes: [local.7, local.8]}\n")
+    )
+    assert first.endswith("overloaded or lost move to local.7, local.8")
+    assert [line.partition(":")[0] for line in others] == [
+        "stage whole",
+        "stage fixed",
+        "stage last",
+    ]
+    assert all("cannot be split" in line for line in others)
