@@ -12,8 +12,6 @@ from anabranch.ports import Index
 from anabranch.protocol.errors import LocalProtocolError
 from harness.waiting import wait_until
 
-INFINITY = float("inf")
-
 
 @pytest.fixture(params=["local", pytest.param("redis", marks=pytest.mark.integration)])
 def index(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Index]:
@@ -74,37 +72,6 @@ def test_many_keys_are_all_found_once(index: Index) -> None:
     for number in range(2_500):
         index.put(f"k{number:05}", {"x": "1"})
     assert index.keys("k") == [f"k{number:05}" for number in range(2_500)]
-
-
-def test_ranks_are_inclusive_ascending_and_bounded(index: Index) -> None:
-    assert index.ranked("z", -INFINITY, INFINITY) == []
-    for member, score in (("c", 3), ("a", 1), ("b", 2), ("b2", 2), ("d", 4.5)):
-        index.rank("z", member, score)
-    assert index.ranked("z", 2, 3) == [("b", 2.0), ("b2", 2.0), ("c", 3.0)]
-    assert index.ranked("z", -INFINITY, INFINITY, count_max=2) == [("a", 1.0), ("b", 2.0)]
-    index.rank("z", "a", 10)
-    assert index.ranked("z", 4, INFINITY) == [("d", 4.5), ("a", 10.0)]
-
-
-def test_large_scores_are_exact(index: Index) -> None:
-    """Milliseconds and offsets are scores."""
-    for score in (1_700_000_000_123, 2**53 - 1):
-        index.rank("z", str(score), score)
-    assert index.ranked("z", 1_700_000_000_123, 1_700_000_000_123) == [
-        ("1700000000123", 1_700_000_000_123.0)
-    ]
-    assert index.unrank_below("z", 2**53 - 1) == 1
-    assert index.ranked("z", -INFINITY, INFINITY) == [(str(2**53 - 1), float(2**53 - 1))]
-
-
-def test_unrank_below_keeps_the_bound(index: Index) -> None:
-    for score in range(5):
-        index.rank("z", str(score), score)
-    assert index.unrank_below("z", 3) == 3
-    assert index.ranked("z", -INFINITY, INFINITY) == [("3", 3.0), ("4", 4.0)]
-    assert index.unrank_below("nothing", 3) == 0
-    index.delete("z")
-    assert index.ranked("z", -INFINITY, INFINITY) == []
 
 
 def test_a_closed_index_is_not_used_again_and_closes_twice(index: Index) -> None:

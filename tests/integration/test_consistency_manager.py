@@ -55,10 +55,7 @@ class World:
             for k in self.index.keys(f"anabranch:{self.prefix}:")
             if ":index" not in k and ":process:" not in k
         ]
-        return {
-            k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k)
-            for k in keys
-        }
+        return {k: self.index.get(k) for k in keys}
 
     def upto(self) -> str | None:
         return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")

@@ -58,9 +58,6 @@ def works(index: RedisIndex) -> None:
     index.put(f"{MINE}a", {"x": "1"}, expire_ms=60_000)
     assert index.get(f"{MINE}a") == {"x": "1"}
     assert index.keys(MINE) == [f"{MINE}a"]
-    index.rank(f"{MINE}r", "m", 1)
-    assert index.ranked(f"{MINE}r", 0, 2) == [("m", 1.0)]
-    assert index.unrank_below(f"{MINE}r", 2) == 1
     index.delete(f"{MINE}a")
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from anabranch.codec import blocks
-from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
@@ -36,8 +35,6 @@ any fault, shorter than clocks may differ.
 """
 
 
-INDEXED_MAX: Final = 24
-"""Records of a writer that the index finds, in place of thousands."""
 TRIM_SPANS_MAX: Final = 64
 """Buckets of a partition whose place is remembered: beyond it neighbours are joined."""
 COUNT_KEPT_MS: Final = 300
@@ -128,7 +125,6 @@ def hurried(options: Options) -> Iterator[None]:
         (trimming, "TRIM_READER_MS", READER_MS),
         (trimming, "TRIM_HALF_MS", HALF_MS if is_split else None),
         (trimming, "TRIM_SPANS_MAX", TRIM_SPANS_MAX),
-        (index_image, "INDEXED_BOUNDARIES_MAX", INDEXED_MAX),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (live_delivery, "REC_DONE_WAIT_MS", options.rec_done_wait_ms),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),

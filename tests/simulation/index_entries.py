@@ -9,7 +9,6 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +17,6 @@ from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogSnapshot
 from simulation.conduct import control_entries, manager_runs_since
-from simulation.hurrying import INDEXED_MAX
 from simulation.log_states import log_states
 from simulation.world import INDEX_RESTORED_MS, Run
 
@@ -36,14 +34,12 @@ class _Truths:
 
     hashes: dict[str, list[tuple[int, dict[str, str]]]] = field(default_factory=dict)
     """(time from which they hold, fields) of each hash, in order."""
-    sets: dict[str, list[tuple[int, str, int]]] = field(default_factory=dict)
-    """(time, member, score) of every entry that each sorted set was given, in order."""
     beats: dict[str, list[tuple[int, dict[str, str]]]] = field(default_factory=dict)
     """(time, fields) of the heartbeats of each process, in order. The index may hold any of them: a
     manager ignores those of an epoch that was replaced.
     """
     known: dict[str, int] = field(default_factory=dict)
-    """Number of the first values of a hash or set that the index may lack, since the manager may
+    """Number of the first values of a hash that the index may lack, since the manager may
     have begun at a log snapshot behind them.
     """
 
@@ -53,11 +49,7 @@ class _Truths:
 
     def forget(self, *keys: str) -> None:
         """Note that the index may lack what was said of ``keys`` so far."""
-        self.known |= {
-            key: len(self.hashes.get(key, self.sets.get(key, ())))
-            for key in keys
-            if key in self.hashes or key in self.sets
-        }
+        self.known |= {key: len(self.hashes[key]) for key in keys if key in self.hashes}
 
 
 def check(run: Run) -> list[str]:
@@ -87,14 +79,6 @@ def check(run: Run) -> list[str]:
             wrong.append(f"{key}: is {found}, which is no heartbeat of it")
         if not found and is_whole and any(heard_ms <= at_ms <= late_ms for at_ms, _ in beats):
             wrong.append(f"{key}: is not in the index, and its process is heard")
-    for key, said_of in truths.sets.items():
-        members = run.index.ranked(key, 0, float("inf"), count_max=len(said_of) + 1)
-        wrong += [f"{key}: {line}" for line in _set_is_wrong(members, said_of, late_ms)]
-        if is_whole:
-            lacking = _due(said_of[truths.known.get(key, 0) :], late_ms) - {
-                int(score) for _, score in members
-            }
-            wrong += [f"{key}: lacks bucket {bucket}" for bucket in sorted(lacking)]
     if is_whole:
         run.history.reached("index compared as a whole")
     return wrong
@@ -128,7 +112,7 @@ def _earlier(run: Run, prefix: str) -> set[str]:
 
 def _unknown(held: list[str], prefix: str, truths: _Truths) -> list[str]:
     others = (key for key in held if not key.startswith(f"{prefix}index"))  # of the managers
-    return sorted(set(others) - {*truths.hashes, *truths.beats, *truths.sets})
+    return sorted(set(others) - {*truths.hashes, *truths.beats})
 
 
 def _is(found: dict[str, str], fields: dict[str, str]) -> bool:
@@ -138,36 +122,6 @@ def _is(found: dict[str, str], fields: dict[str, str]) -> bool:
     if found.get("offset") == "":
         fields = fields | {"offset": "", "fingerprint": found["fingerprint"]}
     return found == fields
-
-
-def _set_is_wrong(
-    members: list[tuple[str, float]], said: list[tuple[int, str, int]], late_ms: int
-) -> Iterator[str]:
-    """Yield the members of a sorted set that no accepted record put there, or that a chain which
-    restarted further back has replaced.
-    """
-    buckets = {member: bucket for _, member, bucket in said}
-    for member, score in members:
-        if buckets.get(member) != int(score):
-            yield f"has {member} for bucket {int(score)}, the log {buckets.get(member)}"
-            continue
-        after = (
-            other
-            for at_ms, other, bucket in said
-            if int(other) > int(member) and bucket < score and at_ms <= late_ms
-        )
-        if (cut := next(after, None)) is not None:
-            yield f"has {member} for bucket {int(score)}: the chain restarted before it at {cut}"
-
-
-def _due(said: list[tuple[int, str, int]], late_ms: int) -> set[int]:
-    """Return the buckets that a sorted set must have."""
-    newest: list[tuple[int, int]] = []
-    for at_ms, _, bucket in said:
-        while newest and newest[-1][1] >= bucket:
-            newest.pop()
-        newest.append((at_ms, bucket))
-    return {bucket for at_ms, bucket in newest[-INDEXED_MAX:] if at_ms <= late_ms}
 
 
 def _truths(run: Run) -> _Truths:
@@ -184,7 +138,7 @@ def _read_boundaries(run: Run, stream: str, prefix: str, truths: _Truths) -> Non
             truths.forget(
                 *(
                     f"{prefix}{kind}:{stream}:{writer}"
-                    for kind in ("boundary", "boundaries", "tentative")
+                    for kind in ("boundary", "tentative")
                     for writer in log_state.writers
                 )
             )
@@ -211,8 +165,6 @@ def _read_boundaries(run: Run, stream: str, prefix: str, truths: _Truths) -> Non
         }
         truths.say(f"{prefix}boundary:{own}", at_ms, tip)
         truths.say(f"{prefix}stream:{stream}", at_ms, {"upto": str(log_state.closed_upto)})
-        ranked = truths.sets.setdefault(f"{prefix}boundaries:{own}", [])
-        ranked.append((at_ms, str(offset), entry.closed))
 
 
 def _read_control(run: Run, prefix: str, truths: _Truths) -> None:

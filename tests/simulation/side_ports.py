@@ -35,23 +35,6 @@ class SimulatedIndex:
         self._port.step()
         return self._index.keys(prefix)
 
-    def rank(self, key: str, member: str, score: float) -> None:
-        """See the port."""
-        self._port.step()
-        self._index.rank(key, member, score)
-
-    def ranked(
-        self, key: str, low: float, high: float, *, count_max: int = 1_000
-    ) -> list[tuple[str, float]]:
-        """See the port."""
-        self._port.step()
-        return self._index.ranked(key, low, high, count_max=count_max)
-
-    def unrank_below(self, key: str, score: float) -> int:
-        """See the port."""
-        self._port.step()
-        return self._index.unrank_below(key, score)
-
     def close(self) -> None:
         """Do nothing: the index is shared."""
 

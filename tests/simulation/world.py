@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +60,7 @@ from simulation.ends import Life
 from simulation.engine import SimulatedEngine
 from simulation.faults import Fault
 from simulation.history import History
-from simulation.hurrying import INDEXED_MAX, hurried
+from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.new_inputs import FormerTopics
@@ -342,7 +341,6 @@ class World:
                 # every other seed it comes back as it was when the faults had ended.
                 self._strike(Fault(scheduler.now_ms, "index lost", "index", 0, 0))
                 scheduler.run_until(scheduler.now_ms + INDEX_RESTORED_MS)
-            self._look_at_sizes()
             if is_complete:
                 self._look_for_leaks()
             if self._moving is not None:
@@ -438,15 +436,6 @@ class World:
         return (
             live is not None and live._machine is not None and live._machine.progress.shown >= last
         )
-
-    def _look_at_sizes(self) -> None:
-        """However long a stream stands still, the sorted sets of the index stay small. A manager
-        that was replaced may have added as much as its successor.
-        """
-        for key in self.index.keys(""):
-            members = self.index.ranked(key, 0, sys.maxsize, count_max=sys.maxsize)
-            if len(members) > 2 * INDEXED_MAX:
-                self.unexpected.append(f"sizes: {key} has {len(members)} members in the index")
 
     def _look_for_leaks(self) -> None:
         """When nothing is left to be done, nothing is left over: neither directories of
@@ -969,7 +958,6 @@ class World:
         """No more faults from here on."""
         self.history.add(self.scheduler.now_ms, "world", "heal")
         self.index.cut_off(cut=False)
-        self._look_at_sizes()
         self.producers.heal()
         for runs in self.runs.values():
             runs.clock_offset_ms = 0

@@ -9,8 +9,6 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, empty if
                                   only a log snapshot names it; bucket, epoch, timeline,
                                   batch, fingerprint, written_ms)
-    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the last
-                                  bucket that it was the first to close
     tentative:<stream>:<writer>   hash: the writer's newest tentative record (bucket, branch,
                                   missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
@@ -31,9 +29,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch.pipeline.topic_names import index_prefix
@@ -43,65 +40,18 @@ from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, LogSnapshot
 
-INDEXED_BOUNDARIES_MAX: Final = 4_096
-"""Maximum number of boundary records of one writer that the index finds by bucket. Older ones are
-found by reading the log.
-"""
-
 HEARTBEATS_MAX: Final = 4_096
 """Maximum number of processes whose last heartbeat the manager remembers: names come from topics
 that many may write.
 """
 
 
-@dataclass(slots=True)
-class _Ranking:
-    """Newest entries of a sorted set, (member, score) with ascending scores. The last ``unsent`` of
-    them are not written yet.
-    """
-
-    entries: deque[tuple[str, int]] = field(
-        default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX)
-    )
-    unsent: int = 0
-    is_cut: bool = False
-    """Whether the set in the index may hold members that are no longer in ``entries`` although
-    their scores are above its first.
-    """
-
-    def add(self, member: str, score: int) -> bool:
-        """Add the newest entry; return whether the set must be written.
-
-        A record that closes no bucket is left out, since nothing looks it up by bucket. If it were
-        added, the set would grow while a stream stands still: entries are removed by score only. A
-        chain that restarts further back replaces the entries above its bucket.
-        """
-        if self.entries and self.entries[-1][1] == score:
-            return False
-        while self.entries and self.entries[-1][1] >= score:
-            self.entries.pop()
-            self.is_cut = True
-        self.entries.append((member, score))
-        self.unsent = min(self.unsent + 1, len(self.entries))
-        return True
-
-    def mark_all_unsent(self) -> None:
-        """Mark all entries as not written: the set was lost, or is to be replaced."""
-        self.unsent = len(self.entries)
-
-
 @dataclass(frozen=True, slots=True)
 class IndexWrite:
-    """Write to one key of the index. ``fields`` None: the write is of a sorted set, which gets
-    ``members`` and loses everything below the score ``keep_from``. ``is_whole``: the members are
-    all of the set, which is deleted first.
-    """
+    """Write to one key of the index: the hash there is replaced by ``fields``."""
 
     key: str
-    fields: Mapping[str, str] | None = None
-    members: tuple[tuple[str, int], ...] = ()
-    keep_from: int = 0
-    is_whole: bool = False
+    fields: Mapping[str, str]
     expire_ms: int | None = None
 
 
@@ -112,7 +62,6 @@ class IndexImage:
         self.prefix = index_prefix(pipeline)
         self.marker = f"{self.prefix}index"
         self._hashes: dict[str, dict[str, str]] = {}
-        self._rankings: dict[str, _Ranking] = {}
         self._time = ObservedTime()
         self._heartbeats: dict[str, tuple[Heartbeat, int]] = {}
         """Last heartbeat of each process, and the observed time of its arrival."""
@@ -139,9 +88,6 @@ class IndexImage:
             return
         self._tip(stream, str(offset), record, log_state)
         self._upto(stream, log_state)
-        key = f"{self.prefix}boundaries:{stream}:{writer}"
-        if self._rankings.setdefault(key, _Ranking()).add(str(offset), record.closed):
-            self._dirty[key] = None
 
     def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
         """Apply a log snapshot from which the log of ``stream`` is read. Only the tip of each chain
@@ -203,48 +149,30 @@ class IndexImage:
 
     def rewrite_all(self) -> None:
         """Mark the whole image as not written: the index is empty (CX2)."""
-        for ranking in self._rankings.values():
-            ranking.mark_all_unsent()
-        self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
+        self._dirty = dict.fromkeys([*self._hashes, *self._heartbeats])
 
     def keys(self) -> set[str]:
         """Return every key that may be in the index."""
-        return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
+        return {self.marker, *self._hashes, *self._heartbeats}
 
     def next_write(self, monotonic_ms: int) -> IndexWrite | None:
         """Return the next pending write, or None. Repeats it until ``written`` confirms it."""
         while self._dirty:
             key = next(iter(self._dirty))
-            if key in self._rankings:
-                ranking = self._rankings[key]
-                if ranking.is_cut:
-                    ranking.mark_all_unsent()
-                new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
-                return IndexWrite(
-                    key,
-                    members=tuple(new),
-                    keep_from=ranking.entries[0][1],
-                    is_whole=ranking.is_cut,
-                )
             if key in self._hashes:
-                return IndexWrite(key, fields=self._hashes[key])
+                return IndexWrite(key, self._hashes[key])
             latest = self._heartbeats.get(key)
             if (
                 latest is not None
                 and self._time.at(monotonic_ms) - latest[1] <= HEARTBEAT_LIFETIME_MS
             ):
-                return IndexWrite(
-                    key, fields=_fields_of(latest[0]), expire_ms=HEARTBEAT_LIFETIME_MS
-                )
+                return IndexWrite(key, _fields_of(latest[0]), HEARTBEAT_LIFETIME_MS)
             del self._dirty[key]
         return None
 
     def written(self, write: IndexWrite) -> None:
         """Confirm that ``write`` is in the index."""
         del self._dirty[write.key]
-        if write.fields is None:
-            ranking = self._rankings[write.key]
-            ranking.unsent, ranking.is_cut = 0, False
 
     def _put(self, key: str, fields: dict[str, str]) -> None:
         self._hashes[key] = fields

@@ -410,14 +410,7 @@ class ConsistencyManager:
             if write is None:
                 self.status.waiting_for = None
                 return count > 0
-            if write.fields is not None:
-                index.put(write.key, write.fields, expire_ms=write.expire_ms)
-            else:
-                if write.is_whole:
-                    index.delete(write.key)
-                for member, score in write.members:
-                    index.rank(write.key, member, score)
-                index.unrank_below(write.key, write.keep_from)
+            index.put(write.key, write.fields, expire_ms=write.expire_ms)
             crash_point("manager.index_written")
             self._image.written(write)
         return True

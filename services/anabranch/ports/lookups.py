@@ -27,17 +27,6 @@ class Index(Protocol):
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that start with ``prefix``, sorted."""
 
-    def rank(self, key: str, member: str, score: float) -> None:
-        """Add or move ``member`` in the sorted set at ``key``."""
-
-    def ranked(
-        self, key: str, low: float, high: float, *, count_max: int = 1_000
-    ) -> list[tuple[str, float]]:
-        """Return the members with ``low <= score <= high``, ascending by score."""
-
-    def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; return their number."""
-
     def close(self) -> None:
         """Close the connection. Idempotent."""
 

@@ -44,17 +44,6 @@ CONTROL: Final = (
         by=("trimming",),
     ),
     Mutant(
-        "every_record_indexed",
-        "consistency_manager.index_image:_Ranking.add",
-        "if self.entries and self.entries[-1][1] == score:",
-        "if self.entries and self.entries[-1][1] == score:\n        self.entries.append((member,"
-        " score)); self.unsent = min(self.unsent + 1, len(self.entries)); return True"
-        "\n    if False:",
-        "the index does not grow while a stream stands still",
-        ("silent",),
-        by=("sizes",),
-    ),
-    Mutant(
         "rejected_records_are_indexed",
         "consistency_manager.service:ConsistencyManager._seen",
         "if outcome.accepted and isinstance(entry, BoundaryRecord)",
@@ -64,21 +53,12 @@ CONTROL: Final = (
         by=("index",),
     ),
     Mutant(
-        "places_of_a_lost_index_are_not_restored",
+        "tips_of_a_lost_index_are_not_restored",
         "consistency_manager.index_image:IndexImage.rewrite_all",
-        "ranking.mark_all_unsent()",
-        "pass",
+        "[*self._hashes, *self._heartbeats]",
+        "self._heartbeats",
         "CX2",
         ("index lost",),
-        by=("index",),
-    ),
-    Mutant(
-        "places_behind_a_restart_stay_in_the_index",
-        "consistency_manager.index_image:_Ranking.add",
-        "self.is_cut = True",
-        "pass",
-        "CX2",
-        ("crash", "disk", "power"),
         by=("index",),
     ),
     Mutant(

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from anabranch.consistency_manager import index_image
-from anabranch.consistency_manager.index_image import (
-    INDEXED_BOUNDARIES_MAX,
-    IndexImage,
-    IndexWrite,
-    _Ranking,
-)
+from anabranch.consistency_manager.index_image import IndexImage, IndexWrite
 from anabranch.protocol import limits
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
@@ -92,7 +87,7 @@ def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None
     )
 
 
-def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
+def test_cx2_the_image_holds_the_tip_and_is_written_whole_again(log: Log) -> None:
     log.close("0", 3, written_ms=77)
     log.close("0", 5)
     by_key = {w.key: w for w in write_all(log.image)}
@@ -106,56 +101,13 @@ def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
         "written_ms": "0",
     }
     assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
-    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite(
-        "anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3
-    )
     assert write_all(log.image) == []
-    log.close("0", 6)
-    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (
-        ("4", 6),
-    )
+    log.close("1", 6)
+    assert set(by_key) > {w.key for w in write_all(log.image)} - {"anabranch:p:boundary:s:1"}
     log.image.rewrite_all()
-    again = {w.key: w for w in write_all(log.image)}
-    assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
-    assert set(again) | {log.image.marker} == log.image.keys()
-
-
-def test_the_ranking_is_bounded(log: Log) -> None:
-    for bucket in range(1, INDEXED_BOUNDARIES_MAX + 10):
-        log.close("0", bucket)
-    (write,) = [w for w in write_all(log.image) if w.fields is None]
-    assert len(write.members) == INDEXED_BOUNDARIES_MAX
-    assert write.keep_from == 10
-
-
-def test_the_ranking_does_not_grow_while_the_stream_stands_still(log: Log) -> None:
-    """Each batch has a record. The set is cut by score, so members with equal scores would stay."""
-    log.close("0", 3)
-    write_all(log.image)
-    for _ in range(10):
-        log.close("0", 3)
-        assert [w for w in write_all(log.image) if w.fields is None] == []
-    log.image.rewrite_all()
-    (write,) = [w for w in write_all(log.image) if w.fields is None]
-    assert write.members == (("2", 3),)
-
-
-def test_a_ranking_that_goes_back_is_written_anew() -> None:
-    """Nothing of a chain that was cut off stays in the index, whether it was written or not."""
-    ranking = _Ranking()
-    assert [ranking.add(str(score), score) for score in (3, 5, 7)] == [True, True, True]
-    assert ranking.add("8", 5)
-    assert (list(ranking.entries), ranking.is_cut, ranking.unsent) == (
-        [("3", 3), ("8", 5)],
-        True,
-        2,
-    )
-    image = IndexImage("p")
-    image._rankings["r"] = ranking
-    image._dirty["r"] = None
-    assert image.next_write(0) == IndexWrite("r", None, (("3", 3), ("8", 5)), 3, is_whole=True)
-    image.written(IndexWrite("r"))
-    assert (ranking.is_cut, ranking.unsent) == (False, 0)
+    again = {w.key for w in write_all(log.image)}
+    assert again == {*by_key, "anabranch:p:boundary:s:1"}
+    assert again | {log.image.marker} == log.image.keys()
 
 
 def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones(log: Log) -> None:

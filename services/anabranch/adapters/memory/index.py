@@ -11,14 +11,13 @@ from anabranch.protocol.errors import LocalProtocolError, Unavailable
 
 
 class LocalIndex:
-    """Hashes and sorted sets in dictionaries. Thread-safe."""
+    """Hashes in a dictionary. Thread-safe."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         """Create an empty index. ``clock`` decides when keys expire; by default the system's."""
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._hashes: dict[str, tuple[dict[str, str], int | None]] = {}
-        self._sets: dict[str, dict[str, float]] = {}
         self._closed = False
         self._cut = False
 
@@ -30,28 +29,24 @@ class LocalIndex:
         """Delete everything, as ``FLUSHALL`` or a restart of Redis does."""
         with self._lock:
             self._hashes.clear()
-            self._sets.clear()
 
     def saved(self) -> LocalIndex:
         """Return a copy of the content, as Redis writes it to its disk now and then."""
         with self._lock:
             copy = LocalIndex(self._clock)
             copy._hashes = dict(self._hashes)
-            copy._sets = {key: dict(members) for key, members in self._sets.items()}
             return copy
 
     def restore(self, copy: LocalIndex) -> None:
         """Replace the content by that of ``copy``, as a restart of Redis does."""
         with self._lock:
             self._hashes = dict(copy._hashes)
-            self._sets = {key: dict(members) for key, members in copy._sets.items()}
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole; without fields, delete it."""
         self._check()
         until_ms = None if expire_ms is None else self._clock.monotonic_ms() + expire_ms
         with self._lock:
-            self._sets.pop(key, None)
             if fields:
                 self._hashes[key] = (dict(fields), until_ms)
             else:
@@ -69,47 +64,13 @@ class LocalIndex:
         self._check()
         with self._lock:
             self._hashes.pop(key, None)
-            self._sets.pop(key, None)
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that start with ``prefix``, sorted."""
         self._check()
         with self._lock:
             self._expire()
-            return sorted(
-                key for key in self._hashes.keys() | self._sets.keys() if key.startswith(prefix)
-            )
-
-    def rank(self, key: str, member: str, score: float) -> None:
-        """Add or move ``member`` in the sorted set at ``key``."""
-        self._check()
-        with self._lock:
-            self._sets.setdefault(key, {})[member] = float(score)
-
-    def ranked(
-        self, key: str, low: float, high: float, *, count_max: int = 1_000
-    ) -> list[tuple[str, float]]:
-        """Return the members with ``low <= score <= high``, ascending by (score, member)."""
-        self._check()
-        with self._lock:
-            found = [
-                (member, score)
-                for member, score in self._sets.get(key, {}).items()
-                if low <= score <= high
-            ]
-        return sorted(found, key=lambda pair: (pair[1], pair[0].encode()))[:count_max]
-
-    def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; return their number."""
-        self._check()
-        with self._lock:
-            members = self._sets.get(key, {})
-            below = [member for member, own in members.items() if own < score]
-            for member in below:
-                del members[member]
-            if not members:
-                self._sets.pop(key, None)
-            return len(below)
+            return sorted(key for key in self._hashes if key.startswith(prefix))
 
     def close(self) -> None:
         """Close the index: later calls are errors. Idempotent."""

@@ -89,29 +89,6 @@ class RedisIndex:
             )
         )
 
-    def rank(self, key: str, member: str, score: float) -> None:
-        """Add or move ``member`` in the sorted set at ``key``."""
-        self._ask(lambda client: client.zadd(self._full(key), {member: score}))
-
-    def ranked(
-        self, key: str, low: float, high: float, *, count_max: int = 1_000
-    ) -> list[tuple[str, float]]:
-        """Return the members with ``low <= score <= high``, ascending by score."""
-        return self._ask(
-            lambda client: [
-                (str(member), float(score))
-                for member, score in client.zrangebyscore(
-                    self._full(key), low, high, start=0, num=count_max, withscores=True
-                )
-            ]
-        )
-
-    def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; return their number."""
-        return self._ask(
-            lambda client: int(client.zremrangebyscore(self._full(key), "-inf", f"({score!r}"))
-        )
-
     def close(self) -> None:
         """Close the connections. Idempotent."""
         if self._client is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.local.embedded_redis import EmbeddedRedis
@@ -47,10 +49,12 @@ def test_an_address_that_is_none() -> None:
 @pytest.mark.integration
 def test_a_restart_loses_what_was_known_and_nothing_else(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path)
-    index = RedisIndex(server.start(), timeout_ms=20_000)
+    url = server.start()
+    index = RedisIndex(url, timeout_ms=20_000)
     try:
         index.put("a", {"x": "1"})
-        index.rank("z", "m", 1)
+        with closing(redis.Redis.from_url(url)) as client:
+            client.set("z", "x")
         with pytest.raises(Unavailable):
             index.get("z")  # of the wrong kind: an answer that says no, not a crash
         server.kill()
