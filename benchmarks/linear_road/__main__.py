@@ -425,13 +425,10 @@ def _fault(
 
 
 def _run(options: Options, folder: Path) -> int:
-    is_right = True
+    borders: Verdict | None = None
     if options.borders:
-        outcome = _run_borders(options, folder)
-        is_right = outcome.verdict.is_valid
-        _say(
-            "\n".join(["", *outcome.verdict.lines(), "(border cases, not judged by the clock)", ""])
-        )
+        borders = _run_borders(options, folder).verdict
+        _say("\n".join(["", *borders.lines(), "(border cases, not judged by the clock)", ""]))
     world, expected = _prepared(options.plan)
     outcome = Run(folder / "clock", world, expected).judged(
         backlog_s=options.backlog_s,
@@ -444,16 +441,29 @@ def _run(options: Options, folder: Path) -> int:
     _say("\n".join(["", *outcome.verdict.lines(), ""]))
     _say("\n".join(f"{name}: {value}" for name, value in facts.items()))
     recovered = outcome.recovered
-    figures = {} if recovered is None else {"fault": recovered.as_dict()}
-    verdict = {**facts, **figures, "verdict": outcome.verdict.as_dict()}
-    (folder / "verdict.json").write_text(json.dumps(verdict, indent=2) + "\n")
-    (folder / "report.md").write_text(text := report(facts, outcome.verdict, recovered))
+    write_verdict(folder, facts, outcome, borders)
     if recovered is not None:
+        text = (folder / "report.md").read_text()
         _say(text[text.index(FAULT_TITLE) :])
     if options.folder is not None:
         world.write(options.folder)
         expected.write(options.folder / "expected")
-    return 0 if is_right and outcome.is_good else 1
+    return 0 if outcome.is_good and (borders is None or borders.is_valid) else 1
+
+
+def write_verdict(
+    folder: Path, facts: dict[str, object], outcome: Outcome, borders: Verdict | None
+) -> None:
+    """Write ``verdict.json`` and ``report.md``: all that a run found, with what it rests on."""
+    recovered = outcome.recovered
+    found = {
+        **facts,
+        **({} if recovered is None else {"fault": recovered.as_dict()}),
+        **({} if borders is None else {"borders": borders.as_dict()}),
+        "verdict": outcome.verdict.as_dict(),
+    }
+    (folder / "verdict.json").write_text(json.dumps(found, indent=2) + "\n")
+    (folder / "report.md").write_text(report(facts, outcome.verdict, recovered, borders))
 
 
 def main(arguments: Sequence[str] | None = None, run: Callable[[Options, Path], int] = _run) -> int:

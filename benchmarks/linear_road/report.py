@@ -12,6 +12,7 @@ _FAULTS: Final = ("missing", "extra", "duplicate", "wrong", "out_of_order", "lat
 
 
 FAULT_TITLE: Final = "## The fault"
+_BORDERS_TITLE: Final = "## Border cases"
 _JUDGED: Final = (
     "The verdict is on the values, number and order of the answers on the corrected topics. When"
     " they came is reported here, and judged nowhere."
@@ -44,12 +45,19 @@ _LIVE_COLUMNS: Final = (
 
 
 def report(
-    facts: Mapping[str, object], verdict: Verdict, recovered: Recovered | None = None
+    facts: Mapping[str, object],
+    verdict: Verdict,
+    recovered: Recovered | None = None,
+    borders: Verdict | None = None,
 ) -> str:
-    """Return the report of a run. ``facts``: what ``verdict.json`` has besides the verdict and the
-    figures of a fault.
+    """Return the report of a run.
+
+    Args:
+        facts: What ``verdict.json`` has besides verdicts and the figures of a fault.
+        verdict: Verdict on the run by the clock.
+        recovered: Figures of a fault; None without one.
+        borders: Verdict on the border cases; None if they were left out.
     """
-    faults = [name.replace("_", " ") for name in _FAULTS]
     lines = [
         f"# Linear Road: {facts['claim']}",
         "",
@@ -59,14 +67,35 @@ def report(
         "|---|---|",
         *(f"| {name.replace('_', ' ')} | {_text(value)} |" for name, value in facts.items()),
         "",
-        _row(["", "expected", "received", *faults, "by the clock", "emit - time", "limit"]),
-        "|---" * (len(_FAULTS) + 6) + "|",
-        *(_row(_cells(kind, counts)) for kind, counts in verdict.counts.items()),
+        *_verdict_table(verdict),
         "",
         "`emit - time`: median, 99.9th percentile and maximum of the answers by the clock, in s.",
         *([] if recovered is None else _fault_section(recovered)),
+        *([] if borders is None else _borders_section(borders)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _verdict_table(verdict: Verdict) -> list[str]:
+    faults = [name.replace("_", " ") for name in _FAULTS]
+    return [
+        _row(["", "expected", "received", *faults, "by the clock", "emit - time", "limit"]),
+        "|---" * (len(_FAULTS) + 6) + "|",
+        *(_row(_cells(kind, counts)) for kind, counts in verdict.counts.items()),
+    ]
+
+
+def _borders_section(verdict: Verdict) -> list[str]:
+    unreadable = [f"{len(verdict.unreadable)} unreadable lines.", ""] if verdict.unreadable else []
+    return [
+        "",
+        _BORDERS_TITLE,
+        "",
+        f"{verdict.in_words}; strictly judged, and not by the clock.",
+        "",
+        *unreadable,
+        *_verdict_table(verdict),
+    ]
 
 
 def _fault_section(recovered: Recovered) -> list[str]:
