@@ -50,7 +50,7 @@ def offers(
     if to is not None:
         typer.echo(terms_for(federation, to), nl=False)
         return
-    heads = ("offer", "version", "reads", "parameters", "gives", "rows/s", "price class", "to")
+    heads = ("offer", "version", "reads", "parameters", "gives", "rows/s", "to")
     print_whole(table(heads, [_row(offer) for offer in federation.offers.values()]))
 
 
@@ -64,6 +64,5 @@ def _row(offer: OfferedStage) -> tuple[str, ...]:
         "; ".join(f"{name}: {each.in_words()}" for name, each in terms.parameters.items()),
         ", ".join(terms.gives),
         str(terms.rows_per_s),
-        terms.price_class,
         "all" if offer.offered_to is None else ", ".join(offer.offered_to),
     )

@@ -29,7 +29,7 @@ OFFERED_ROWS_PER_S_MAX: Final = 10_000_000
 is a typing mistake.
 """
 
-_TERMS: Final = ("version", "reads", "gives", "parameters", "rows_per_s", "price_class")
+_TERMS: Final = ("version", "reads", "gives", "parameters", "rows_per_s")
 _OFFER_KEYS: Final = (*_TERMS, "transform", "sql", "to")
 _PARAMETER_KEYS: Final = ("type", "default", "min", "max")
 _FILE_KEYS: Final = ("federation", "owner", "definer", "offers")
@@ -112,7 +112,6 @@ def written_terms(offer: OfferedStage) -> dict[str, object]:
             for name, parameter in terms.parameters.items()
         },
         "rows_per_s": terms.rows_per_s,
-        **({"price_class": terms.price_class} if terms.price_class else {}),
     }
 
 
@@ -142,9 +141,6 @@ def _offer(
     parameters = _parameters(file, raw.get("parameters", {}), (*at, "parameters"))
     for parameter in parameters.keys() & reads.keys():
         file.mistake((*at, "parameters", parameter), f"{parameter} is an input of it already")
-    price_class = (
-        file.text(raw["price_class"], (*at, "price_class")) if "price_class" in raw else ""
-    )
     cap = file.integer(
         raw.get("rows_per_s", MISSING),
         (*at, "rows_per_s"),
@@ -165,7 +161,6 @@ def _offer(
         gives=types_of(gives),
         parameters=parameters,
         rows_per_s=cap,
-        price_class=price_class or "",
     )
     return OfferedStage(
         name=name,

@@ -44,7 +44,6 @@ OFFER = """\
         below: {type: integer, default: 40, min: 1, max: 200}
         name: {type: text, max: 8}
       rows_per_s: 500
-      price_class: windows
       version: 3
     open:
       sql: SELECT 1 AS n, event_time FROM cars
@@ -76,11 +75,7 @@ def test_what_the_owner_offers(tmp_path: Path) -> None:
         "below": Parameter(ParameterKind.INTEGER, 40, 1, 200),
         "name": Parameter(ParameterKind.TEXT, high=8),
     }
-    assert (counts.terms.version, counts.terms.rows_per_s, counts.terms.price_class) == (
-        3,
-        500,
-        "windows",
-    )
+    assert (counts.terms.version, counts.terms.rows_per_s) == (3, 500)
     assert counts.terms.gives == {"n": "long"}
     assert everyones.offered_to is None
     assert everyones.sql is not None
@@ -159,7 +154,6 @@ def test_nobody_gets_the_terms_of_what_others_are_offered(tmp_path: Path) -> Non
         ("type: text, max", "type: boolean, max", "leave it out"),
         ("below: {", "be-low: {", "a parameter is an argument of a function"),
         ("name: {type: text", "cars: {type: text", "cars is an input of it already"),
-        ("price_class: windows", "price_class: [1]", "a text is wanted"),
         ("version: 3", "version: 0", "an integer from 1"),
         ("    counts:\n", "    Counts:\n", "Counts"),
         ("    open:\n", "    closed: 3\n    open:\n", "offers.closed: a mapping is wanted"),

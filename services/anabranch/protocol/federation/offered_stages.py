@@ -3,12 +3,12 @@ and parameters.
 
 Theory of operation. An *offer* is a named stage that its owner runs for others, with code that only
 the owner has (Medusa's remote definition). Its *terms* state what others have to know: the columns
-that it reads and gives, its parameters, how many rows a second it takes, the price class. The owner
-hands the terms out; the *definer* keeps them, and names in a pipeline file of its own the offer,
-the streams that it is to read, and values for its parameters. Both sides judge the same file by the
-same rules: the definer by the terms that it keeps, the owner by those and by its own, which count.
-So an offer that was changed is rejected until the definer has its new terms, instead of giving rows
-that nobody expects.
+that it reads and gives, its parameters, and how many rows a second it takes. The owner hands the
+terms out; the *definer* keeps them, and names in a pipeline file of its own the offer, the streams
+that it is to read, and values for its parameters. Both sides check the same file by the same rules:
+the definer by the terms that it keeps, the owner by those and by its own, which count. So an offer
+that was changed is rejected until the definer has its new terms, instead of giving rows that the
+definer does not expect.
 
 Invariants:
     OS1 A value is taken that is of its parameter's type and within its bounds, and no other. A
@@ -122,7 +122,6 @@ class Terms:
     parameters: Mapping[str, Parameter]
     rows_per_s: int
     """Maximum number of input rows per second; rows beyond it wait."""
-    price_class: str = ""
 
 
 def arguments(
@@ -173,8 +172,7 @@ def _changes(before: Terms, now: Terms) -> Iterator[str]:
         yield from _differences(f"column {name}.", before.reads[name], now.reads[name])
     yield from _differences("column ", before.gives, now.gives)
     yield from _differences("parameter ", before.parameters, now.parameters)
-    for term in ("rows_per_s", "price_class"):
-        yield from _differences("", {term: getattr(before, term)}, {term: getattr(now, term)})
+    yield from _differences("", {"rows_per_s": before.rows_per_s}, {"rows_per_s": now.rows_per_s})
 
 
 def _differences(
@@ -190,7 +188,7 @@ def _differences(
 
 
 def _shown(term: object) -> str:
-    return term.in_words() if isinstance(term, Parameter) else str(term) or "none"
+    return term.in_words() if isinstance(term, Parameter) else str(term)
 
 
 def _plain(number: float) -> str:

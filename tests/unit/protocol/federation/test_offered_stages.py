@@ -134,7 +134,6 @@ def test_one_that_was_withdrawn_is_rejected() -> None:
     [
         ({"version": 2}, "version is 2, and was 1"),
         ({"rows_per_s": 9}, "rows_per_s is 9, and was 500"),
-        ({"price_class": "dear"}, "price_class is dear, and was none"),
         ({"gives": {"segment": "int"}}, "column segment is int, and was long"),
         ({"gives": {}}, "column segment is gone"),
         ({"gives": {"segment": "long", "n": "long"}}, "column n is new"),
