@@ -428,7 +428,7 @@ def _run(options: Options, folder: Path) -> int:
     borders: Verdict | None = None
     if options.borders:
         borders = _run_borders(options, folder).verdict
-        _say("\n".join(["", *borders.lines(), "(border cases, not judged by the clock)", ""]))
+        _say("\n".join(["", *borders.lines(), "(border cases)", ""]))
     world, expected = _prepared(options.plan)
     outcome = Run(folder / "clock", world, expected).judged(
         backlog_s=options.backlog_s,

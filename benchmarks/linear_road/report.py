@@ -91,7 +91,7 @@ def _borders_section(verdict: Verdict) -> list[str]:
         "",
         _BORDERS_TITLE,
         "",
-        f"{verdict.in_words}; strictly judged, and not by the clock.",
+        f"{verdict.in_words}. Balances are strictly judged.",
         "",
         *unreadable,
         *_verdict_table(verdict),

@@ -130,10 +130,15 @@ class Verdict:
         )
 
     @property
+    def _is_timed(self) -> bool:
+        return any(each.judged_on_time for each in self.counts.values())
+
+    @property
     def in_words(self) -> str:
-        """The verdict in short. It says what was judged where lateness was not."""
+        """The verdict in short. It says so where no answer was judged by the clock."""
         if self.judges_lateness:
-            return f"{'VALID' if self.is_valid else 'NOT VALID'} by the rules {RULES}"
+            timed = "" if self._is_timed else ", by values, number and order: no times were judged"
+            return f"{'VALID' if self.is_valid else 'NOT VALID'} by the rules {RULES}{timed}"
         return (
             f"{'RIGHT, each answer once' if self.is_right else 'NOT RIGHT'} by the rules {RULES};"
             " lateness is reported, not judged"
@@ -141,9 +146,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, object]:
         """Return the verdict for a JSON file."""
-        is_timed = self.judges_lateness and any(
-            each.judged_on_time for each in self.counts.values()
-        )
+        is_timed = self.judges_lateness and self._is_timed
         return {
             "rules": RULES,
             "judged": ["values", "number", "order", *(["lateness"] if is_timed else [])],

@@ -70,7 +70,10 @@ _SPEED: Final = np.dtype([("seg", "i4"), ("vid", "i4"), ("spd", "i4")])
 _PRICE: Final = np.dtype([("lav", "i4"), ("toll", "i4"), ("crash", "i4")])
 _NOTICE: Final = Row("type", "vid", "time", "lav", "toll", "seg", "event_time")
 _ANSWER: Final = Row("type", "vid", "time", "result_time", "qid", "amount", "event_time")
-_AMOUNT: Final = np.dtype([("key", "i8"), ("amount", "i8")])
+_BALANCE: Final = np.dtype([("key", "i4"), ("amount", "i4")])
+"""Balance of a car. A second reads and writes those of all cars, so each byte counts."""
+_DAY: Final = np.dtype([("key", "i8"), ("amount", "i4")])
+"""Toll of a car, day and expressway."""
 
 
 class Roads(BatchSafeProcessor):
@@ -273,7 +276,8 @@ class Accounts(BatchSafeProcessor):
         timers: Timers,  # noqa: ARG002 - accounts never expire
     ) -> Found:
         """Take what happened in one second: history and charges before queries."""
-        balances, days = (np.frombuffer(each, _AMOUNT) for each in state or (b"", b""))
+        balance_bytes, day_bytes = state or (b"", b"")
+        balances, days = np.frombuffer(balance_bytes, _BALANCE), np.frombuffer(day_bytes, _DAY)
         entries = np.array([row[name] for name in ENTRY], "i8").T
         kind = entries[:, 0]
         history, charges = entries[kind == HISTORY], entries[kind == CHARGE]
@@ -309,7 +313,7 @@ def _find(table: Any, keys: Any) -> tuple[Any, Any]:
 def _added(table: Any, keys: Any, amounts: Any) -> Any:
     """Return the table with these amounts added."""
     keys, place = np.unique(keys, return_inverse=True)
-    new = np.empty(len(keys), _AMOUNT)
+    new = np.empty(len(keys), table.dtype)
     new["key"], new["amount"] = keys, 0
     np.add.at(new["amount"], place, amounts)
     at, is_known = _find(table, keys)

@@ -151,7 +151,11 @@ def test_the_command_judges_files(
     output.write_text("\n".join(lines))
     assert validator.main(arguments) == 0
     assert json.loads(report.read_text())["valid"] is True
-    assert "VALID by the rules R04-A1" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith("VALID by the rules R04-A1\n")
+    assert validator.main([*arguments, "--no-deadlines"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "VALID by the rules R04-A1, by values, number and order: no times were judged\n"
+    )
     output.write_text("\n".join(lines[1:]))
     assert validator.main(arguments) == 1
     assert json.loads(report.read_text())["kinds"]["tolls"]["missing"] == 1
