@@ -78,7 +78,9 @@ def parse(lines: Sequence[str], *, qid_first: bool = False) -> Answers:
             "place",
             *(_number(number + 1, name) for number, name in enumerate(given)),
         )
-        rows = rows.with_columns((pl.col(_EMIT) * 1_000).round().cast(pl.Int64).alias("emit_ms"))
+        # Not a number, or one beyond 64 bits, becomes null here, and its line unreadable.
+        emit_ms = (pl.col(_EMIT) * 1_000).round().cast(pl.Int64, strict=False)
+        rows = rows.with_columns(emit_ms.alias("emit_ms"))
         rows = rows.drop_nulls()
         read.append(rows["place"])
         tables[kind].append(rows.select("place", *COLUMNS[kind]))

@@ -380,7 +380,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         stream, history = read_input(options.input)
-        lines = options.output.read_text().splitlines()
+        # A byte that is no text makes its line unreadable, not the file.
+        lines = options.output.read_text(errors="backslashreplace").splitlines()
         expected = truth(stream, history)
     except (OSError, pl.exceptions.PolarsError, OraclesDifferError) as error:
         print(f"validator: not judged: {error}", file=sys.stderr)

@@ -135,7 +135,19 @@ def test_lines_of_each_form_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["0,7,61,62,1", "4,1,2,3,4", "1,61,62,12", "0,a,61,62,1,2", "3,80,x,4,55", "x"]
+    "line",
+    [
+        "0,7,61,62,1",
+        "4,1,2,3,4",
+        "1,61,62,12",
+        "0,a,61,62,1,2",
+        "3,80,x,4,55",
+        "x",
+        "0,7,61,nan,1,2",
+        "0,7,61,-inf,1,2",
+        "0,7,61,1e30,1,2",
+        f"0,7,{10**20},62,1,2",
+    ],
 )
 def test_other_lines_are_unreadable(line: str) -> None:
     assert parse(["3,80,81,4,55", line]).unreadable == (line,)
@@ -159,6 +171,9 @@ def test_the_command_judges_files(
     output.write_text("\n".join(lines[1:]))
     assert validator.main(arguments) == 1
     assert json.loads(report.read_text())["kinds"]["tolls"]["missing"] == 1
+    output.write_bytes("\n".join([*lines, "0,7,61,62,1,"]).encode() + b"\xff\n")
+    assert validator.main(arguments) == 1
+    assert json.loads(report.read_text())["unreadable_count"] == 1
     output.write_text("\n".join([*lines, "garbage"]))
     assert validator.main([*arguments, "--no-deadlines"]) == 1
     assert validator.main([str(tmp_path), str(tmp_path / "none.csv")]) == 2
