@@ -2,8 +2,9 @@
 
 A toll road on real Kafka and Spark, whose stage takes 4 ms for each vehicle. The load rises to
 about twice what the stage can process, and falls again. Exit code 0: new results came within their
-bound throughout, they were marked as made from part of the rows, and the corrected topic is equal
-to an answer that was computed without anabranch.
+bound throughout, they were marked as made from part of the rows and are what the rows give that the
+stage keeps at the stated share, and the corrected topic is equal to an answer that was computed
+without anabranch.
 """
 
 from __future__ import annotations
@@ -88,6 +89,13 @@ def report(outcome: Outcome, shed: str) -> tuple[Table, bool]:
             "they were marked",
             outcome.shed > 0,
             f"anabranch-shed: {outcome.shed:.0f} per mille left out in the rush, shed: {shed}",
+        ),
+        (
+            "they are what the kept vehicles give",
+            not outcome.unsound,
+            "which ones are kept is for the stage's function to say"
+            if outcome.unsound is None
+            else f"{outcome.unsound} are not",
         ),
         (
             "all was corrected",

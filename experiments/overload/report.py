@@ -163,5 +163,6 @@ def _cells(outcome: Outcome, calm: int) -> list[str]:
         f"{outcome.backlog} rows",
         f"{outcome.backlog / spare:.0f} s" if outcome.shed and spare > 0 else "-",
         f"{outcome.caught_up_s:.0f} s",
-        f"{outcome.wrong} of {outcome.judged}",
+        f"{outcome.wrong} of {outcome.judged}"
+        + (f", {outcome.unsound} first results" if outcome.unsound else ""),
     ]

@@ -21,9 +21,10 @@ from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.streams.placement import PlacementReader
 from demo.consuming import TopicReaders, header, received_ms
 from demo.deployment import Deployment
+from experiments.overload.kept import Passage, Result, is_sound, least_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -48,9 +49,6 @@ _CORRECTED_S: Final = 3_600.0
 half an hour for those of a minute.
 """
 _POLL_S: Final = 0.2
-
-Result = tuple[int, int, int]
-"""Vehicles, trucks and toll of a gate in a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +81,11 @@ class Truth:
         self._results: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
         self.rows: dict[int, int] = defaultdict(int)
         """Number of rows of each window, by its end in ms."""
+        self.passages: list[Passage] = []
 
-    def add(self, gate: int, axles: int, time_ms: int) -> None:
+    def add(self, gate: int, axles: int, time_ms: int, vehicle: int = 0) -> None:
         """Add a passage."""
+        self.passages.append(Passage(gate, vehicle, axles, time_ms))
         end_ms = (time_ms // WINDOW_MS + 1) * WINDOW_MS
         sums = self._results[end_ms, gate]
         sums[0] += 1
@@ -136,7 +136,7 @@ class Traffic(threading.Thread):
         axles = 5 if self._random.random() < TRUCK_SHARE else 2
         passage = {"gate": gate, "vehicle": self._random.randrange(10**6), "axles": axles}
         self._producer.produce(self._topic, json.dumps(passage | {"time": time_ms}))
-        self.truth.add(gate, axles, time_ms)
+        self.truth.add(gate, axles, time_ms, passage["vehicle"])
 
     def end(self) -> None:
         """Send no more. Idempotent."""
@@ -237,6 +237,10 @@ class Outcome:
     """Seconds since the begin of the rush, and per mille of the rows that new results lacked."""
     decided_s: float | None = None
     """Time from the begin of the rush until the scaler wanted to split the stage, in seconds."""
+    unsound: int | None = None
+    """Number of first results that are not made from the rows that were kept; None: which rows
+    these are is not known.
+    """
     split_s: float | None = None
     """Time from the begin of the rush until the halves of the stage were proven, in seconds; None:
     it was not split.
@@ -361,6 +365,7 @@ class Rush:
                 (began_ms, ended_ms),
                 last_ms,
                 backlog=backlogs[name],
+                least=least_of(self.pipeline, name, traffic.truth.passages, WINDOW_MS),
             )
             for name, shown in self.shown.items()
         ], began_ms
@@ -397,6 +402,7 @@ def judge(
     last_ms: int,
     *,
     backlog: int,
+    least: Callable[[tuple[int, int], int], Result] | None = None,
 ) -> Outcome:
     """Return the outcome of a rush at the output ``name``.
 
@@ -408,6 +414,8 @@ def judge(
         rush_ms: Begin and end of the rush.
         last_ms: End of the last window that is judged.
         backlog: Number of rows that the corrected topic lacked at the end of the rush.
+        least: Least result of a window's end and gate that lacks so many per mille of its rows;
+            None: not known.
     """
     (began_ms, ended_ms), answer = rush_ms, truth.upto(last_ms)
     found = {key: values for key, values in shown.corrected.items() if key[0] <= last_ms}
@@ -443,12 +451,32 @@ def judge(
         caught_up_s=(caught_up_ms - ended_ms) / 1_000,
         wrong=wrong,
         judged=len(answer),
+        unsound=None if least is None else _unsound(shown, answer, last_ms, least),
         delays=tuple(((end - began_ms) / 1_000, ms / 1_000) for end, ms in delays),
         stable_delays=tuple(
             ((end - began_ms) / 1_000, (at - end) / 1_000)
             for end, at in sorted(shown.corrected_at.items())
         ),
         shares=tuple(((end - began_ms) / 1_000, shed) for end, shed in sorted(shown.shed.items())),
+    )
+
+
+def _unsound(
+    shown: Shown,
+    answer: Mapping[tuple[int, int], Result],
+    last_ms: int,
+    least: Callable[[tuple[int, int], int], Result],
+) -> int:
+    """Return the number of first results that are not what the rows give that were kept."""
+    return sum(
+        window not in answer
+        or not is_sound(
+            first.result,
+            least(window, first.shed) if first.is_tentative else answer[window],
+            answer[window],
+        )
+        for window, first in shown.first.items()
+        if window[0] <= last_ms
     )
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from anabranch.codec.kept_rows import kept_rows
 from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.source_columns import source_schema
+from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.utility import Curve, Qos
 from experiments.overload import virtual
 from experiments.overload.__main__ import COURSE
 from experiments.overload.demo import report
 from experiments.overload.deployments import SHED, one_stage, scaled_stage, two_stages
+from experiments.overload.kept import Passage, is_sound, least_of, result_of
 from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
 from experiments.overload.rush import (
     MAX_DELAY_MS,
@@ -67,7 +75,10 @@ def shown_of(clock: list[int], records: list[tuple[int, str, Any]]) -> Shown:
     return shown
 
 
-def rush(**changes: tuple[int, int, int]) -> Outcome:
+def rush(
+    changes: Mapping[str, tuple[int, int, int]] = MappingProxyType({}),
+    least: Callable[[tuple[int, int], int], tuple[int, int, int]] | None = None,
+) -> Outcome:
     """Return the outcome of a rush of two seconds, whose corrected results are right but for
     ``changes``.
     """
@@ -89,7 +100,7 @@ def rush(**changes: tuple[int, int, int]) -> Outcome:
             records.append((at_ms, "stable", Message(end_ms, gate, corrected)))
     records.append((10_000, "live", Message(0, 0, (0, 0, 0), kind="undo")))
     shown = shown_of([0], sorted(records, key=lambda each: each[0]))
-    return judge("tolls", QOS, shown, truth, (3_000, 6_000), 8_000, backlog=12)
+    return judge("tolls", QOS, shown, truth, (3_000, 6_000), 8_000, backlog=12, least=least)
 
 
 def test_a_rush_is_judged() -> None:
@@ -103,7 +114,7 @@ def test_a_rush_is_judged() -> None:
 
 @pytest.mark.parametrize("wrong", [{"at_5000_0": (3, 0, 6)}, {"at_8000_1": (2, 0, 4)}])
 def test_a_wrong_corrected_result_is_found(wrong: dict[str, tuple[int, int, int]]) -> None:
-    assert rush(**wrong).wrong == 1
+    assert rush(wrong).wrong == 1
 
 
 def test_the_demo_ends_well_only_if_all_is_right() -> None:
@@ -113,6 +124,7 @@ def test_the_demo_ends_well_only_if_all_is_right() -> None:
         replace(found, wrong=1),
         replace(found, shed=0),
         replace(found, rush_ms=found.usual_ms + MAX_DELAY_MS + 1),
+        replace(found, unsound=1),
     ):
         assert not report(wrong, "rows")[1]
 
@@ -177,3 +189,61 @@ def test_the_page_says_until_when_rows_were_left_out_beside_a_split() -> None:
     assert "| 1 s | 2 s | 3 s | 3 s | 0 of 16 |" in blocks["scaled"]
     assert "never" in tables({"scaled": [rush()]}, COURSE, "today")["scaled"]
     assert "scaled" not in plots({"rows": [rush()], "scaled": [found]})["overload-measured"]
+
+
+PASSAGES = [
+    Passage(number % 5, 7_919 * number, 5 if number % 7 == 0 else 2, 1_000 + number)
+    for number in range(900)
+]
+"""All in the window that ends at 2 000 ms."""
+
+
+def kept_of(pipeline: Pipeline, kept: int) -> list[Passage]:
+    """Return the passages that a reader keeps of a block of all of them, as the stage has it read
+    them.
+    """
+    schema = source_schema(pipeline, "passages")
+    rows = [dict(zip(schema.names, (*each, each.time_ms), strict=True)) for each in PASSAGES]
+    key = pipeline.stages["tolls"].shed.by["passages"]
+    table = kept_rows(pa.Table.from_pylist(rows, schema), key, salt_of("tolls"), kept)
+    return [Passage(*list(row.values())[:-1]) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("shed", ["rows", "keys"])
+def test_a_result_is_made_from_at_least_the_rows_that_are_kept_at_its_share(
+    tmp_path: Path, shed: str
+) -> None:
+    pipeline = load(one_stage(tmp_path, shed))
+    least = least_of(pipeline, "tolls", PASSAGES, 1_000)
+    assert least is not None
+    found = {
+        kept: [
+            result_of([each for each in kept_of(pipeline, kept) if each.gate == gate])
+            for gate in range(5)
+        ]
+        for kept in (0, 400, 700, 1_000)
+    }
+    assert len({tuple(each) for each in found.values()}) == 4
+    for kept, results in found.items():
+        assert results == [least((2_000, gate), 1_000 - kept) for gate in range(5)]
+    for gate in range(5):
+        low, some, whole = (found[kept][gate] for kept in (400, 700, 1_000))
+        assert is_sound(some, low, whole)
+        assert not is_sound((whole[0] + 1, whole[1], whole[2] + 2), low, whole)
+    assert any(found[400][gate] != (0, 0, 0) for gate in range(5)), "rows are kept"
+
+
+def test_the_first_results_of_a_rush_are_judged_by_the_rows_that_were_kept() -> None:
+    def least(window: tuple[int, int], shed: int) -> tuple[int, int, int]:
+        return (1, window[1], 2) if shed == 500 else (2, window[1], 4 + 7 * window[1])
+
+    assert rush(least=least).unsound == 0
+    assert rush(least=lambda window, shed: (2, 0, 4)).unsound == 3, "those of gate 0 in the rush"
+    assert rush().unsound is None
+    page = tables({"rows": [replace(rush(), unsound=3)]}, COURSE, "today")["one"]
+    assert "0 of 16, 3 first results |" in page
+
+
+def test_rows_that_a_function_chooses_are_not_known(tmp_path: Path) -> None:
+    pipeline = load(one_stage(tmp_path, "transform"))
+    assert least_of(pipeline, "tolls", PASSAGES, 1_000) is None
