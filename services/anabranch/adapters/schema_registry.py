@@ -63,7 +63,7 @@ class RegistrySecurity(BaseSettings):
     password_file: Path | None = None
     token: SecretStr | None = None
     token_file: Path | None = None
-    """File of a bearer token. It is read for each request: whoever renews it replaces the file."""
+    """File of a bearer token. It is read for each request, so a new file renews it."""
     logical_cluster: str = ""
     """Name of the cluster that a hosted registry wants beside a token."""
     tls_ca: Path | None = None

@@ -34,7 +34,7 @@ class Row(Generic[T]):
     """Columns of the key as a dict; None: the output has no key."""
     value: T
     stable: bool = True
-    """False: the result is tentative, and may be undone."""
+    """Whether the result is final. If not, it is tentative, and may be undone."""
     missing: tuple[str, ...] = ()
     """Sources that were missing when the result was computed."""
     origin: str = ""

@@ -23,7 +23,7 @@ def slices(
     """Return ``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition;
     successive buckets begin at successive ones.
 
-    ``writer``: number of whoever writes, where several write rows of one bucket: each begins at
+    ``writer``: number of the writer, where several write rows of one bucket: each begins at
         another partition.
     """
     result = []

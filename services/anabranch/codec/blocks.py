@@ -41,7 +41,7 @@ Below the topics' ``max.message.bytes``.
 """
 
 ROW_BYTES_MAX: Final = 64 * MIB
-"""Maximum size of a row of a stream, as a block of its own. Spark, and whoever reads the row, hold
+"""Maximum size of a row of a stream, as a block of its own. Spark, and all readers of the row, hold
 it several times over. A notice stands in place of a larger one (``codec.rejected_rows``).
 """
 _SEGMENT_BYTES_MAX: Final = 2 * BLOCK_BYTES_MAX

@@ -3,7 +3,7 @@
 A value here is what a codec works with: a timestamp is microseconds, a date days, a decimal its
 unscaled integer (``logical_types``); an array is a list, a map a list of (key, value) whose keys
 ascend, a record a tuple of its fields. The keys of a map have one order, so that equal maps are
-equal bytes, equal hashes and equal places in a bucket whoever wrote them.
+equal bytes, equal hashes and equal places in a bucket, whichever process wrote them.
 """
 
 from __future__ import annotations

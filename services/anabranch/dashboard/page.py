@@ -236,7 +236,7 @@ class Page:
         )
 
     def take_split(self, step: SplitStep, now_ms: int) -> None:
-        """Take a step of the split of a shard, whoever decided it, with its reason."""
+        """Take a step of the split of a shard, with the reason for it."""
         halves = " and ".join(halves_of(step.shard))
         text = {
             Step.WANTED: f"is to be split into {halves}",

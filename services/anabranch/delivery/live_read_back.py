@@ -33,7 +33,7 @@ class Restored:
 
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
     left_over: set[tuple[int, bytes]] = field(default_factory=set)
-    """(partition, key) of values that other origins wrote and nobody has deleted."""
+    """(partition, key) of values that other origins wrote and none has deleted."""
 
 
 def last_live_progress(

@@ -258,7 +258,7 @@ def may_reject(pipeline: Pipeline, stage: str, log_state: LogState) -> Callable[
     """Return the function that decides for columns of the results of ``stage`` that its output
     cannot write whether such results are rejected.
 
-    They are where nobody can make them writable: another participant may have written them, or they
+    They are where no user can correct them: another participant may have written them, or they
     are of a former version of the stage. Otherwise the pipeline file contradicts its own stage: an
     error that a person corrects, and no result is lost.
     """

@@ -361,7 +361,7 @@ class FederationCommands:
 
 
 def _check_read(reader: FederationReader, topic: str) -> None:
-    """Fail if readers ignore ``topic``: nobody can agree on anything there."""
+    """Fail if readers ignore ``topic``: no agreement can be reached there."""
     why = reader.left_out.get(topic)
     if why is not None:
         advice = (

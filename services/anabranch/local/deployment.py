@@ -125,7 +125,7 @@ def specs_of(
 
     A process with a link gets the link's address as Kafka's. ``replicas`` is the number of stage
     replicas on all nodes; ``offers`` the pipeline file of a participant that runs its offers.
-    ``has_live``: somebody waits for new results, so light services get a spare process.
+    ``has_live``: readers wait for new results, so light services get a spare process.
 
     The Redis URL may hold a password. So it is passed in the environment, which other users cannot
     read, and only to the manager, which alone needs it.

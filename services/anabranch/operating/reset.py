@@ -47,7 +47,7 @@ class ResetPlan:
     paths: tuple[Path, ...]
     """Files and folders in the state directory that the reset deletes."""
     embedded: bool
-    """True if the broker is this deployment's own, and is deleted whole."""
+    """Whether the broker is this deployment's own, and is deleted whole."""
     pipeline: str = ""
     """Name of the pipeline, whose folder in the store of checkpoints is deleted."""
     store: str | None = None

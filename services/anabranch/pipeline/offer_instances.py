@@ -1,9 +1,9 @@
 """Stages of a pipeline file that are instances of another participant's offers.
 
-Two participants read such a file. The *definer*, who owns the file, reads it with the file of terms
-that it was given, and does not know the code. The owner of the offer is the *host*: it reads the
-same file beside its own pipeline file, which has code and terms. The host trusts the definer's file
-as little as possible: it imports no code that the file names, puts none of its own environment
+Two participants read such a file. The *definer*, which owns the file, reads it with the file of
+terms that it was given, and does not know the code. The owner of the offer is the *host*: it reads
+the same file beside its own pipeline file, which has code and terms. The host trusts the definer's
+file as little as possible: it imports no code that the file names, puts none of its own environment
 variables into it, and runs nothing but its offers.
 """
 

@@ -85,8 +85,8 @@ class OwnCheckpoint:
         self._sync.sync_if_due(runner)
 
     def _interval_ms(self, has_failed: bool) -> int:
-        """Return the interval between stored checkpoints now, in ms. Without a store nobody copies
-        the checkpoint from it.
+        """Return the interval between stored checkpoints now, in ms. Without a store no process
+        copies the checkpoint from it.
         """
         has_store = self.disk.has_store
         return self._feed.interval_ms(

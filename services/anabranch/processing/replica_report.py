@@ -57,8 +57,8 @@ class ReplicaReport:
         self.status.state, self.status.waiting_for = "starting", None
 
     def rests(self, waiting_for: str) -> None:
-        """Show that the replica does no more work, as the stream has ended, and has no load.
-        ``waiting_for``: the reason, for people.
+        """Report the replica as idle, without load: its stream has ended, so it has no more work.
+        ``waiting_for``: the reason that the status shows.
         """
         self.status.state, self.status.lag_ms = "standby", None
         self.status.waiting_for = waiting_for

@@ -205,7 +205,7 @@ class StageReplica:
 
     def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
         """Run one round of the standby, then the failover if it is due. A shard that was split
-        meanwhile runs nowhere any more, and nobody has a newer checkpoint of it to wait for.
+        meanwhile runs nowhere any more, and no process has a newer checkpoint of it to wait for.
         """
         if self.split.was_carried_out():
             warm_standby.cool_down()
@@ -315,8 +315,8 @@ class StageReplica:
         )
 
     def _on_control_record(self, entry: ControlRecord) -> None:
-        """Pass a record of a control topic to those who need it: heartbeats of processes that copy
-        the checkpoint, and requests to recompute.
+        """Pass a record of a control topic to the parts that need it: heartbeats of processes that
+        copy the checkpoint, and requests to recompute.
         """
         if isinstance(entry, Heartbeat):
             self._checkpoint.receive(entry)

@@ -27,7 +27,7 @@ from anabranch.protocol.errors import (
 )
 
 _SERVE_EVERY: Final = 2_000
-"""Records of ``send_many`` between two calls that serve delivery reports."""
+"""Number of records that ``send_many`` sends between two calls that serve delivery reports."""
 _FULL_WAIT_S: Final = 0.1
 """Wait for space in a full queue, in s, before the record is offered again."""
 

@@ -2,36 +2,37 @@
 the control topics, and for how long another process has been silent although it could have been
 received.
 
-Theory of operation. A process judges another by the time that it has *observed* since it last heard
-of it. The other's clock counts for nothing, and a pause of its own makes no one dead: a process
-that was stopped, or whose machine slept, has heard no one, through no fault of theirs. So each look
-counts at most ``OBSERVED_STEP_MS``: a process that wakes from a pause must look again, several
-times, before any of its time-outs is over.
+Theory of operation. A process judges another by the time that it has *observed* since it last
+received a heartbeat of it. The clock of the other process counts for nothing. Nor does a pause of
+the observer: a process that was stopped, or whose machine slept, has received nothing, although the
+others may have sent. So each check counts at most ``OBSERVED_STEP_MS``: after a pause a process
+must check several times before any of its timeouts expires.
 
-A process that follows the topic from now on hears only later heartbeats, so processes that
-died earlier are silent. A process that reads the topic from its beginning counts everything in it
-as heard just now: it may call another process dead only after the silence that it waits for anyway.
+A process that follows the topic from now on receives only later heartbeats, so processes that died
+earlier count as silent. A process that reads the topic from its beginning counts every heartbeat in
+it as received just now: it declares another process dead only after the timeout that it waits for
+anyway.
 
-A process that hears no other may be cut off itself, or all of them may be: if the broker is away,
-everybody is silent, and nobody is dead. A process's own heartbeats take the same way as those of
-the others: to the broker, into a control topic, and back. So who acts on ``Silence`` counts it from
-one of its own heartbeats to the next. If they are far apart, the way was closed in the meantime, or
-the process was paused. When the way is open again, the other process may not know yet: a process
-that could not write tries again after ``HEARTBEAT_SEND_MS``. So the counter then restarts at minus
-``HEARTBEAT_SEND_MS``. If every round trip is long, the machine or the broker is overloaded. The
-silence still grows, a little with each own heartbeat: waiting for a dead process takes longer, but
-not forever.
+A process that receives no heartbeats may be cut off itself, or all processes may be: while the
+broker is away, all are silent and none is dead. A process's own heartbeats take the same path as
+those of the others: to the broker, into a control topic, and back. So a process that acts on
+``Silence`` counts it from one of its own heartbeats to the next. If they arrive far apart, the path
+was interrupted, or the process was paused. When the path works again, the other process may not
+have noticed yet: a process that could not write retries after ``HEARTBEAT_SEND_MS``. So the counter
+then restarts at minus ``HEARTBEAT_SEND_MS``. If every round trip is long, the machine or the broker
+is overloaded. The silence still grows, a little with each own heartbeat: waiting for a dead process
+takes longer, but not forever.
 
 A thread of the own process that may be stuck in a call is judged by observed time, too
 (``Standstill``).
 
 Invariants:
-    DT1 a lower epoch is not heard once a higher one was heard, or is in the log: a zombie
-        cannot speak for its replacement (rule 1). In another life of the log epochs begin again
-        (``protocol.control.records``, SK5).
-    DT2 a known process is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
-        heartbeat was heard.
-    DT3 one that makes no progress stays alive; ``stalled`` says so.
+    DT1 a heartbeat is ignored if a heartbeat of a higher epoch was received, or the log has a
+        higher epoch: a zombie cannot speak for its replacement (rule 1). In another life of the log
+        epochs begin again (``protocol.control.records``, SK5).
+    DT2 a known process is alive for exactly ``FAILURE_AFTER_MS`` of observed time after its last
+        heartbeat arrived.
+    DT3 one that makes no progress stays alive; ``stalled`` reports it.
     DT4 nothing here depends on any clock but the monotonic one of the process that asks, and on
         that one only within OT1 and OT2.
     OT1 observed time never falls, whatever the clock does.

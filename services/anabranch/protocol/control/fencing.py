@@ -1,27 +1,31 @@
-"""Fencing of a process that its peers contradict: which one must end, and how that is proven.
+"""Fencing of replicas whose results the majority of their peers contradicts: which processes must
+end, and how every reader of a fence checks that it is justified.
 
 Theory of operation. If two replicas have different digests of a bucket, one of them is wrong, and
-nothing says which: the first record in the log stands, and a person is notified. If three or more
+nothing shows which: the first record in the log counts, and a person is notified. If three or more
 replicas closed the bucket by the same plan, those that a majority contradicts are taken to be
-wrong, and their state with them. A fence names their processes. It names an epoch, so it does not
-apply to a process that was started again, from a copy of a peer or after a repair. The next process
-reads all fences there ever were before it looks for a checkpoint: it cannot use what a fenced
-process left (``protocol.log.timeline``, TI8), even if that process died before it heard of its
-fence. A process that began before the fence was written continues from that state, and is outvoted
-and fenced in its turn.
+wrong, and their state with them. The manager then writes a fence for each of their processes into
+the control topic. A fence names a replica and an epoch, so it does not apply to a later process of
+the replica, which starts from a copy of a peer or after a repair. Such a process reads all fences
+before it chooses a checkpoint, and uses none that a fenced process wrote
+(``protocol.log.timeline``, TI8). That holds even if the fenced process died before it read its
+fence. A process that began before the fence was written may have used such a checkpoint; its
+results are contradicted in turn, and it is fenced as well.
 
-A fence is not believed. It carries the votes: what each replica made of the bucket. A process that
-hears of its fence, one that looks for a checkpoint, and the manager that checks whether it has
-written the fence already, count them by the rule by which they were cast, and compare them with the
-stage's boundary log. If the log no longer names the bucket, only the rule is left: fences outlive
-the log, and who rejected one for that would go on from a wrong state after a long absence.
+No reader trusts a fence. A fence carries the votes: the digest of the bucket by each replica. Its
+readers are the fenced process, a process that chooses a checkpoint, and the manager, which checks
+whether the fence is written already. Each of them counts the votes by the rule of ``outvoted`` and
+compares them with the stage's boundary log. If trimming has removed the bucket from the log, the
+votes alone decide. To reject the fence would be wrong: a replica that was away for long would
+continue from its wrong state.
 
 Invariants:
-    EF1 no replica is fenced twice for what one process made, over restarts of the manager too:
+    EF1 no replica is fenced twice for the results of one process, over restarts of the manager too:
         reading the logs again gives the same fences.
     EF2 no replica is fenced unless at least three replicas closed the bucket and more than half of
-        them agree on something else; a fence that does not prove it is of no effect.
-    EF3 fencing needs the manager and nothing else needs fencing: what stands in the log stands.
+        them agree on something else; a fence whose votes do not prove that has no effect.
+    EF3 fencing needs the manager, and nothing else needs fencing: records in the log are not
+        changed by it.
 """
 
 from __future__ import annotations
@@ -34,12 +38,12 @@ from anabranch.protocol.control.records import Fence, Vote
 from anabranch.protocol.log.boundary_log import LogState, contents
 
 VOTERS_MIN: Final = 3
-"""Fewer have no majority that leaves somebody over."""
+"""Minimum number of replicas for a vote: of two that differ, neither has a majority."""
 
 
 def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
-    """Return the replicas that a majority contradicts, by id (EF2). ``votes``: what each replica
-    made of one bucket.
+    """Return the ids of the replicas that a majority contradicts, sorted (EF2). ``votes``: the
+    content of one bucket by each replica.
     """
     if len(votes) < VOTERS_MIN:
         return ()

@@ -30,8 +30,8 @@ has the least until then, while the shard does its work beside them. So a half s
 shard only where the pool has no better node. What no split helps either is named in ``notes``.
 
 A node is lost when nothing was received from it for ``NODE_LOST_MS``, counted and judged as
-``Silence`` does: while the broker is away, or this process was paused, nobody is lost. A node that
-was never heard since this process listens is given ``NODE_START_MS``, as it may be starting.
+``Silence`` does: while the broker is away, or this process was paused, no node is lost. A node that
+has sent nothing since this process began is given ``NODE_START_MS``, as it may be starting.
 
 A replica goes back to the node that the pipeline file names when its own share, and the load of
 that node together with it, are less than half of ``above``; so what moved away for load does not go
@@ -64,18 +64,18 @@ Invariants:
         it last: what an operator has moved is not moved back. A move that was withdrawn or taken
         back does not count: the replica stays where the move before it had brought it.
         One that has not begun on its new node within ``BEGIN_MS_MAX``, and runs nowhere, goes back
-        as soon as that node is heard.
-    SG6 every move goes to a node that was heard within ``REPORT_GAP_MS``, may run the replica
-        (PC1 to PC3), and is of the pool or the one that the file names; only a move that is taken
-        back goes to the node that runs the replica. If there is none the replica stays.
+        as soon as that node sends a heartbeat.
+    SG6 every move goes to a node that has sent a report within ``REPORT_GAP_MS``, may run the
+        replica (PC1 to PC3), and is of the pool or the one that the file names; only a move that is
+        taken back goes to the node that runs the replica. If there is none the replica stays.
     SG7 only a node that is silent by the rules of ``Silence`` is lost.
     SG8 a replica of which a move was withdrawn is not moved away for load for ``AVOIDED_MS``.
     SG9 between a decision and its record in the log, or ``CONFIRM_MS``, nothing else is decided.
     SG10 a process of a passive stage is not moved for load: another one stands by for it, and the
         move of the primary would be a failover.
     SG11 a shard is split only after the window of SG1, while its replica has the node for itself,
-        HG2 and HG3 allow it, and every replica of its halves has a node that was heard; the moves
-        of halves precede the record that wants the split, so each begins where it belongs.
+        HG2 and HG3 allow it, and every replica of its halves has a node that sends reports; the
+        moves of halves precede the record that wants the split, so each begins where it belongs.
     SG12 what does not run is not moved: a half before its split is wanted and after it was
         withdrawn. A shard and its halves are neither moved for load nor split while they are
         compared, and the windows of the halves begin when they take over.
@@ -112,7 +112,7 @@ new node waits as long for the old one: a wrong move costs a restart, never a re
 """
 
 NODE_START_MS: Final = 120_000
-"""Silence of a node that was never heard, in ms, after which its replicas are moved: a node whose
+"""Timeout for the first report of a node, in ms, after which its replicas are moved: a node whose
 machine is busy may need a minute or two to start.
 """
 
@@ -176,7 +176,7 @@ class NodeState(Enum):
     ALIVE = auto()
     LOST = auto()
     UNKNOWN = auto()
-    """State of a node that was not heard yet, or is silent for less than the limit; of all nodes
+    """State of a node without a report yet, or without one for less than the limit; of all nodes
     while none can be judged (SL5).
     """
 
@@ -344,7 +344,7 @@ class Scaler:
         self.notes: dict[str, str] = {}
         """Needs of replicas that no move can meet, for people, by replica."""
 
-    # -- what is heard
+    # -- reports that arrive
     # ----------------------------------------------------------------------------------------------
 
     def came_back(self, now_ms: int) -> None:
@@ -491,7 +491,7 @@ class Scaler:
 
     def load_permille(self, node: str) -> int:
         """Return the sum of the busy shares of the replicas on a node, in permille of one core; 0
-        if it was never heard.
+        if it has never sent a report.
         """
         report = self._nodes[node].report
         return sum(each.busy_permille for each in leading(report))
@@ -617,7 +617,7 @@ class Scaler:
         return Runs.ELSEWHERE if others else Runs.NOWHERE
 
     def _running_on(self, label: str, but: str, now_ms: int) -> list[str]:
-        """Return the nodes other than ``but`` that run a replica, by what was heard lately."""
+        """Return the nodes other than ``but`` that run a replica, by their recent reports."""
         return [
             node
             for node in self._nodes
@@ -626,7 +626,7 @@ class Scaler:
         ]
 
     def _is_fresh(self, node: str, now_ms: int) -> bool:
-        """Return whether a node was heard lately (SG6)."""
+        """Return whether a node has sent a report recently (SG6)."""
         known = self._nodes.get(node)
         return (
             known is not None
@@ -879,7 +879,7 @@ class Scaler:
         return dict(sorted(found.items())) if is_relief else {}
 
     def _cores_of(self, node: str) -> int:
-        """Return the cores of a node; 1 if it was never heard."""
+        """Return the cores of a node; 1 if it has never sent a report."""
         report = self._nodes[node].report
         return 1 if report is None else max(1, report.cores)
 

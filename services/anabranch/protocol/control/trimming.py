@@ -4,11 +4,11 @@ each topic (rule 18).
 Theory of operation. A reader never again reads what its *synced* stable position covers: the
 directory of its newest timeline file (a fork point, while a branch runs), or what stands in the
 output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point
-of a stream is the lowest of its readers'. A reader that was not heard for a day no longer holds
-anything back: it re-enters by copying a peer. A reader that was never heard may exist all the same,
-so it holds everything back until a day was observed. The manager counts the day from when it heard
-the reader (``protocol.control.failure_detector``); after the manager's restart, everything in the
-topic counts as heard then.
+of a stream is the lowest of its readers'. A reader without a heartbeat for a day no longer holds
+anything back: it re-enters by copying a peer. A reader that has sent no heartbeat yet may exist all
+the same, so it holds everything back until a day was observed. The manager counts the day from the
+arrival of the heartbeat (``protocol.control.failure_detector``); after the manager's restart, all
+heartbeats in the topic count as arriving then.
 
 Trimming cannot be undone, so every doubt means trimming less.
 
@@ -34,12 +34,13 @@ later bucket needs.
 
 Invariants:
     TM1 the trim point of a stream never falls, over restarts of the manager too.
-    TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
-        whatever the clocks of the readers say, and at most the stream's last stable bucket.
-    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time. A half of a
-        shard whose split is not confirmed does not, since it begins late when it begins
-        (``protocol.stage.splitting``); and once heard it counts for ``TRIM_HALF_MS`` only, since it
-        begins anew for another attempt.
+    TM2 it is at most the position of every reader with a heartbeat within ``TRIM_READER_MS`` of
+        observed time, whatever the clocks of the readers show, and at most the stream's last stable
+        bucket.
+    TM3 a reader without any heartbeat holds it back, until ``TRIM_READER_MS`` of observed time. A
+        half of a shard whose split is not confirmed does not, since it begins late when it begins
+        (``protocol.stage.splitting``); after a heartbeat it counts for ``TRIM_HALF_MS`` only, since
+        it begins anew for another attempt.
     TM4 of a stream that has readers, nothing is trimmed without a single one that counts.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
@@ -48,9 +49,9 @@ Invariants:
         holds. If no reader of the stream is in its pipeline, all older buckets are trimmed.
     TM7 every possible reader of a stream counts: each replica of the stages that do, each process
         that stands by for one, and each delivery.
-    TM8 a delivery that was not heard for ``OUTPUT_AWAY_MS`` of observed time is named until it is
-        heard, with the time for which it still holds its stream back: it has no peer to copy, and
-        cannot continue after that.
+    TM8 a delivery without a heartbeat for ``OUTPUT_AWAY_MS`` of observed time is reported until the
+        next one arrives, with the time for which it still holds its stream back: it has no peer to
+        copy, and cannot continue after that.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -105,7 +106,7 @@ class OutputAway:
     output: str
     stream: str
     silent_ms: int
-    """Observed time since it was heard, or since this process began to listen."""
+    """Observed time since its last heartbeat, or since this process began to follow the topic."""
 
     @property
     def left_ms(self) -> int:
@@ -116,7 +117,7 @@ class OutputAway:
 TRIM_HALF_MS: Final = 600_000
 """Observed time without a heartbeat, in ms, after which a half of a shard whose split is not
 confirmed no longer holds trimming back: its split was withdrawn, or soon is, as the half makes no
-progress. Its input would be kept for a day otherwise, for nobody.
+progress. Otherwise its input would be kept for a day, and no process would read it.
 """
 
 

@@ -258,7 +258,7 @@ def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
     """Return the bucket after which a corrected topic begins; 0 if nothing is left out, or may be.
 
     Args:
-        gone: The last bucket of which nobody has all blocks.
+        gone: Last bucket of which no replica has all blocks.
         has_delivered: Anything was written to it, or to its live topic, by whichever process.
     """
     return 0 if has_delivered else gone()
@@ -307,15 +307,15 @@ class Lack(Enum):
 
 
 def live_asks(delivered: int | None, passed: int, *, has_any: bool) -> bool:
-    """Return whether the live half of an output, which lacks blocks after bucket ``passed``,
-    requests them itself. Otherwise the corrected half reaches them later and requests them for
-    both, or, as long as nothing was delivered, the output begins after them (DE9).
+    """Return whether the delivery to a live topic requests missing blocks itself. It does not if
+    the delivery to the corrected topic will reach the same blocks, and request them for both, or if
+    the output may still begin after them, since nothing was delivered (DE9).
 
     Args:
-        delivered: The corrected topic has all up to this bucket; None: nothing is delivered to it
-            now.
-        passed: The live topic needs nothing up to this bucket.
-        has_any: Anything was delivered to the live topic.
+        delivered: Last bucket that is whole in the corrected topic; None while no process delivers
+            to it.
+        passed: Last bucket that the live topic no longer needs. Blocks after it are missing.
+        has_any: True if the live topic has any record.
     """
     return has_any if delivered is None else passed < delivered
 

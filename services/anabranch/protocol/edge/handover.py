@@ -13,7 +13,7 @@ A reader takes bucket n of all streams of all generations that its file names, o
 ended stream closes every bucket, so it holds back nothing. A new stream closes nothing before its
 first record, so it holds back everything until it knows where it begins. It begins closed up to
 the least bucket that the old ones had closed. A reader can have taken no more than that, so no row
-is added to a bucket that somebody has taken.
+is added to a bucket that a reader has taken.
 
 The first end in the log of the old generation's first stream decides the number of heirs, for the
 ends of all its streams. A process begins a new stream only when all of the old generation have
@@ -62,11 +62,13 @@ from anabranch.protocol.log.records import BoundaryRecord, InputPosition
 
 LEFT_TO_FIRST_MS: Final = 3_000
 """Time for which the other shards leave it to the first one to end a stream, and each to its last
-attempt, in ms: an attempt fences whoever tries at the same time.
+attempt, in ms: an attempt fences every process that tries at the same time.
 """
 
 ENDED_WITHIN_MS: Final = 30_000
-"""A shard that waits longer for the end of a stream begins anew: whoever has fenced it is gone."""
+"""Maximum time for which a shard waits for the end of a stream, in ms. After it the shard begins
+anew: the process that has fenced it is gone.
+"""
 
 
 class Attempts:
@@ -207,8 +209,8 @@ class SourceStream:
 
 
 def unexpected_processes(source: str, numbers: Sequence[int]) -> list[str]:
-    """Return the streams that ``source`` would have only with other numbers of shards, or with a
-    further one.
+    """Return names of streams that must not exist if ``source`` has had exactly the shards in
+    ``numbers``: those of shards beyond each number, and those of a further generation.
     """
     found = [
         stream

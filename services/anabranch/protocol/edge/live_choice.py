@@ -5,7 +5,7 @@ Theory of operation. Tentative buckets come from one replica as long as it is as
 again from the same replica, else from any that has it: which one it was does not matter any more.
 
 A replica that is done makes stable buckets while a peer's branch still makes tentative ones of the
-same input, often a moment earlier, which nobody needs. So while a peer says STABLE the delivery
+same input, often a moment earlier, which no reader needs. So while a peer says STABLE the delivery
 delays a tentative bucket (``Hold``), but not for long: what a replica says of itself decides about
 this much time, never about a record.
 
@@ -182,7 +182,7 @@ class LiveChoice:
         return None if self._chosen is None else self._readable(log_state, self._chosen, bucket)
 
     def again(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
-        """Return a shown bucket, from the replica of today, else from any; None if nobody has
+        """Return a shown bucket, from the replica of today, else from any; None if none has
         it.
         """
         order = sorted(log_state.writers, key=lambda replica: replica != self._chosen)

@@ -256,7 +256,7 @@ class Available:
     ascending.
     """
     tentative_upto: int = 0
-    """The chosen replica offers tentative buckets up to this one; 0: nobody is chosen."""
+    """Last tentative bucket that the chosen replica offers; 0 while none is chosen."""
     tentative: Sizes = ()
     """Sizes of the chosen replica's tentative buckets: above ``upto`` and what was shown, up to
     ``tentative_upto``, ascending.

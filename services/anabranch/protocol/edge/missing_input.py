@@ -44,7 +44,7 @@ class Lost(StrEnum):
     """Reason why input is missing."""
 
     DELETED = "deleted"
-    """Retention, or somebody, deleted the records before the source read them."""
+    """Retention, or a user, deleted the records before the source read them."""
     CUT = "cut"
     """The partition ends before the position: an unclean leader election has cut it. Records that
     were written since then below the position cannot be told from those that were read.
@@ -139,7 +139,7 @@ def given_up_missing(
 
 
 def described(source: str, found: Sequence[MissingInput]) -> str:
-    """Return what a person must know who finds ``source`` waiting."""
+    """Return the explanation, for people, why ``source`` waits."""
     names = "; ".join(str(each) for each in found[:NAMED_MAX])
     more = f"; and {len(found) - NAMED_MAX} more partitions" if len(found) > NAMED_MAX else ""
     return (

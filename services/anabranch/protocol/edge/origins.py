@@ -28,7 +28,7 @@ from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId, is_name
 
 ORIGINS_MAX: Final = 100
-"""Maximum number of origins that a reader of one topic remembers: whoever may write to the topic
+"""Maximum number of origins that a reader of one topic remembers: every writer of the topic
 could otherwise fill the memory of its readers.
 """
 

@@ -11,8 +11,9 @@ streams, which go on where these end (``protocol.edge.handover``).
 
 A source is silent, or continues without a partition, as a whole, however many processes read it
 (IN3, IN4). So each shard follows the boundary logs of the others. A partition of another shard
-speaks when a record of that shard has read on in it. Nothing else is exchanged: a shard that hears
-nothing, because another is down or its log is unavailable, closes buckets by its own partitions.
+counts as active when a record of that shard has read on in it. Nothing else is exchanged: a shard
+that receives nothing, because another is down or its log is unavailable, closes buckets by its own
+partitions.
 
 *Pace.* One silent partition holds the boundary of a source back, while the others continue. So
 beside its boundary a source says up to which bucket it *has got*, which starts the timers of the

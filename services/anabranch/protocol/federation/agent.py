@@ -3,9 +3,9 @@ it costs.
 
 Theory of operation. The agent is a machine without input or output. Its shell passes it
 measurements, messages of others, entries of the ledgers and the time; it answers with commands for
-the shell. Each participant has one, with its own private cost function, and there is nobody above
-them. Its halves are ``shedding`` and ``taking``; ``holdings`` has the table of the states of a
-task, and ``pricing`` the bounds of prices.
+the shell. Each participant has one, with its own private cost function; no central instance
+decides for them. Its halves are ``shedding`` and ``taking``; ``holdings`` has the table of the
+states of a task, and ``pricing`` the bounds of prices.
 
 The ledger alone decides which participant runs a task (``movements``), so any message may be lost,
 and every wait ends. If an answer is lost, the offer lapses, and the seller's promise is withdrawn.
@@ -21,7 +21,7 @@ Invariants:
     FA3  every wait ends: of an offer, of a promise, of a start, of a recall, of a return.
     FA4  a task that has moved stays for the minimum hold, so movements are bounded in any time.
     FA5  a contract whose seller does not answer, time and again, is left alone for a while.
-    FA6  a movement that ends for whom a task came from ends for whom it was sold on to, too.
+    FA6  a movement that ends towards the buyer of a task ends towards its next seller, too.
 """
 
 from __future__ import annotations
@@ -305,8 +305,8 @@ class Agent:
     def _why(self, contract_id: str, now_ms: int) -> EndReason:
         """Return the reason for which this agent takes back a task whose seller has not failed.
 
-        Whoever ends a movement before its minimum hold owes a violation, unless the contract ends:
-        else a seller could take a task, give notice, and be paid for that.
+        A side that ends a movement before its minimum hold owes a violation, unless the contract
+        ends: else a seller could take a task, give notice, and be paid for that.
         """
         state = self._standing.partners[contract_id].booked.state_at(now_ms)
         is_ending = state in {ContractState.ENDING, ContractState.ENDED}

@@ -4,15 +4,15 @@ contracts for streams.
 Theory of operation. The log says of each bucket when it became stable, by the log's own time, which
 nobody can choose, and how many rows it has. A bucket came in time if that was no later than the
 contract's delay after its end. Nothing else counts: no claim of either side, no clock of theirs,
-nothing on the way of the data. So all who read the same log count the same, now or later, for as
-long as the log is kept.
+nothing on the way of the data. So all readers of one log count the same, now or later, as long as
+the log is kept.
 
 A period is a whole number of buckets, counted from 1970: period p has those that end after its
 beginning and no later than its end. It is over when nothing can come in time any more. Where a
 reading began after the beginning of the log, a period of which it missed something has no figure.
 
 Invariants:
-    FD1  who reads the same log counts the same, wherever the reading began; or counts nothing.
+    FD1  all readers of one log count the same, wherever their reading began; or count nothing.
     FD2  a bucket counts once: when it became stable.
     FD3  a bucket that is closed long before it ends does not come in time: its rows cannot be known
         then, so it is a mere claim.

@@ -1,12 +1,12 @@
 """The history of one contract, in one order: its texts, the parties' statements about it, and its
 ledger.
 
-Theory of operation. A contract has one log, which its two parties and the auditor write, and nobody
-else reads. Texts, words and ledger entries stand in it together, since what an entry is worth
-depends on what stands before it: a movement may begin under a version that both have signed by
-then, and an end without a penalty needs the notice before it. Each record has one signature, of
-whoever says it. Time is the log's own. So whoever reads the log from its beginning gets the same
-contract, the same movements and the same sums.
+Theory of operation. A contract has one log, which its two parties and the auditor write, and no
+other participant reads. Texts, words and ledger entries are in one log, since the effect of an
+entry depends on the records before it: a movement may begin under a version that both have signed
+by then, and an end without a penalty needs the notice before it. Each record has one signature,
+that of its author. Time is the log's own. So every reader that begins at the log's beginning gets
+the same contract, the same movements and the same sums.
 
 The kind of the text that both have signed first decides what is metered and what is due: load
 (``ledger``) or streams (``stream_ledger``). From then on no text of the other kind is a version of
@@ -18,7 +18,7 @@ the log's is none.
 Invariants:
     FR1  a record without the signature of its author changes nothing.
     FR2  replaying the log gives the same state; a record that is written again changes nothing.
-    FR3  nobody can date a word back, or ahead, by more than ``WORD_SKEW_MS``.
+    FR3  no author can date a word back, or ahead, by more than ``WORD_SKEW_MS``.
     FR4  what a party has suspended a contract for, or resumed it after, is no reason to suspend it
         again.
 """
@@ -185,7 +185,7 @@ class ContractLog(Generic[TextT, LedgerT]):
 
 
 LoadLog = ContractLog[Contract, Ledger]
-"""Log of a contract for load, or of one that nobody has signed yet."""
+"""Log of a contract for load, or of one without signatures yet."""
 
 StreamLog = ContractLog[StreamContract, StreamLedger]
 """Log of a contract for streams."""

@@ -1,11 +1,11 @@
 """The tasks that an agent knows: where each runs, what has been promised, and what may be done with
 it.
 
-Theory of operation. A task is the participant's own, or came under a movement of somebody else's
-contract. It may leave under a movement of an own contract, also one that came: that is a resale.
-A ledger (``movements``) decides what becomes of a task, except for the agent's own steps: offering
-it, and asking for its return. The table below holds all transitions; ``came`` is the movement under
-which a task is here, ``went`` the one under which it left.
+Theory of operation. A task is the participant's own, or came under a movement of a contract in
+which it is the seller. It may leave under a movement of an own contract, also one that came: that
+is a resale. A ledger (``movements``) decides what becomes of a task, except for the agent's own
+steps: offering it, and asking for its return. The table below holds all transitions; ``came`` is
+the movement under which a task is here, ``went`` the one under which it left.
 
 Invariants:
     FH1  a task is in exactly one place of the table, or not known.

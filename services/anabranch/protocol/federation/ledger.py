@@ -3,22 +3,22 @@
 Theory of operation. The ledger of a contract is a log that both sides, and the federation's
 auditor, append signed entries to. Besides movements it has what each side measured, what an audit
 found, and settlements. Nothing in it is corrected: what is due follows from the entries that count,
-so anybody who reads the log gets the same sums, also from its beginning after a crash. Time is the
-log's own, which nobody can choose: an entry's own time is for people.
+so every reader of the log gets the same sums, also from its beginning after a crash. Time is the
+log's own, which no author can choose: an entry's own time is for people.
 
 A period is settled by an entry that states the sum; it counts only if the sum is right. One more
 period must have passed since, so that both had time to write what they measured. A measurement of a
 settled period does not count. No consent is needed: a side that is silent is settled with.
 
 Penalties follow from how a movement ended:
-    before the minimum hold is over                            whoever ended it owes one violation
+    before the minimum hold is over                            the side ending it owes one violation
     because the seller was silent, and it measured nothing
     for longer than it may make nothing (``silence``)          the seller owes one violation, and
                                                                the rate for the time of silence
     because the seller was silent, and both measured zeros
     for longer than it may make nothing (``silence``)          the seller owes one violation
     for whatever reason, and an audit found something          the seller owes one violation
-    because the contract ends, and it does                     nobody owes anything
+    because the contract ends, and it does                     neither side owes anything
 An end with a reason that does not hold is judged as one without. If an audit finds something after
 the end, the seller owes its violation then, unless it owes one for that movement already.
 
@@ -291,8 +291,8 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
 
     def renewed(self, contract: Contract, at_ms: int) -> None:
         """Note a further version that both have signed. Metering intervals and periods stay as they
-        began: movements get the further version with those of the first one, so that all who ask
-        for a movement's clauses count the same slots.
+        began: movements get the further version with those of the first one, so that all
+        callers count the same slots of a movement.
         """
         del at_ms
         first = self._contract.audit

@@ -1,11 +1,11 @@
 """Catalogs that participants publish, and the streams that a reader finds by them.
 
-Theory of operation. Each participant has a log of its own, its catalog, which nobody else may
-write. For each of its pipelines it says there, signed, which streams others may read and which
+Theory of operation. Each participant has a log of its own, its catalog, which no other participant
+may write. For each of its pipelines it says there, signed, which streams others may read and which
 stages it offers. An entry is soft state: it holds for a lease, and its owner writes it anew before
 that is over. Only the newest entry of a pipeline counts, so the log may be compacted. The log state
-over all catalogs is the Lookup (Medusa): whoever names a participant and a stream gets what it
-takes to read the stream, or the reason why not.
+over all catalogs is the Lookup (Medusa): for the names of a participant and a stream it returns all
+that is needed to read the stream, or the reason why it cannot be read.
 
 A lookup decides what is read, never what is believed: the boundary records of a stream are judged
 by themselves (``stream_signers``). So a false entry can keep a reader from beginning, and cannot
@@ -90,7 +90,7 @@ class ListedOffer:
     """Terms of the offer as JSON, without the code."""
     is_for_all: bool
     offered_to: tuple[str, ...]
-    """Participants who may use it, where it is not for all."""
+    """Participants that may use it, where it is not for all."""
 
     def is_for(self, participant: str) -> bool:
         """Return whether ``participant`` may use the offer."""

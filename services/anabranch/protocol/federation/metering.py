@@ -11,10 +11,10 @@ The units that count for a slot:
     only the buyer measured               the buyer's
     only the seller measured              the seller's, but no more than what was agreed and the
                                           tolerance: a buyer that does not measure pays all the same
-    nobody measured                       none
+    neither side measured                 none
 
 Invariants:
-    FB1  what is due is exact, and the same for all who read the ledger.
+    FB1  what is due is exact, and the same for all readers of the ledger.
     FB2  each millisecond of a movement belongs to one slot and one period.
     FB3  by a claim alone a seller gets no more than what was agreed and the tolerance.
 """

@@ -124,7 +124,7 @@ class Placed:
 
 
 MovementEntry = Started | Withdrawn | Ended
-"""Entry from which it follows who runs a task."""
+"""Entry that changes which participant runs a task."""
 
 TRANSITIONS: Final[
     dict[tuple[MovementState | None, type[MovementEntry | Placed]], MovementState]

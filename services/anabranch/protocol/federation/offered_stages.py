@@ -13,8 +13,8 @@ definer does not expect.
 Invariants:
     OS1 A value is taken that is of its parameter's type and within its bounds, and no other. A
         parameter without a default has to be given; one that is not in the terms is rejected.
-    OS2 The owner runs an offer only for whom it is offered to, and only by the terms that its
-        definer keeps. A change of any term is named.
+    OS2 The owner runs an offer only for participants to which it is offered, and only by the terms
+        that its definer keeps. A change of any term is named.
     OS3 A stream can be read whose columns have the names and types of the terms. Null is where the
         terms say so, at most.
 """

@@ -144,7 +144,7 @@ class PlanSwitch:
 
     def was_left(self, from_ms: int, to_ms: int) -> bool:
         """Return whether the active plan was being left at any time between these: from then on
-        nobody need have its results from the sender's node.
+        no reader needs its results from the sender's node.
         """
         return any(
             begin_ms < to_ms and (end_ms is None or end_ms >= from_ms)
@@ -243,7 +243,7 @@ class PlanSwitch:
         self.state, self.since_ms = SwitchState.STEADY, at_ms
 
     def _turned_down(self, at_ms: int) -> None:
-        """Return to the active plan: the proposal was turned down."""
+        """Continue with the active plan, because the other side declined the proposed one."""
         self.turned_down[self.next_plan] = at_ms
         self._stop_leaving(at_ms)
         self.state, self.since_ms = SwitchState.STEADY, at_ms

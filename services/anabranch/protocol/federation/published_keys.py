@@ -3,7 +3,7 @@
 Theory of operation. Each participant has a log of its own, which only it may write. It publishes a
 key there under an id, and revokes a key that it has lost. A signature is judged by the time at
 which the broker appended the signed record: the key must have been published by then, and not
-revoked. So all who read the logs, now or years later, come to the same judgement, and settled sums
+revoked. So all readers of the logs, now or years later, judge it alike, and settled sums
 stay settled. The revocation stops a thief of the key; the participant answers for all that was
 signed before it.
 

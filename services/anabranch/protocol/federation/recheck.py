@@ -14,7 +14,7 @@ Invariants:
     RK1 a query begins a horizon, or two, before the first bucket that is wanted, and takes the
         input up to the last one, none left out.
     RK2 nothing is computed of input that is gone, or not known to its end.
-    RK3 where two computations differ nobody is blamed.
+    RK3 where two computations differ neither side is blamed.
 """
 
 from __future__ import annotations

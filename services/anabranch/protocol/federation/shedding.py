@@ -2,7 +2,7 @@
 
 Theory of operation. Now and then the buyer offers what it may, to one seller at a time: the
 cheapest first, and of equals the one with the oldest offer. If that one takes nothing, or does not
-answer, the buyer offers to the next one; if nobody is left, it rests. After a success it rests,
+answer, the buyer offers to the next one; if no partner is left, it rests. After a success it rests,
 too, until the loads that it sees have followed. A task that is away comes home when it would cost
 less here than it is paid for there.
 
@@ -10,7 +10,7 @@ The phases; what is not in the table is a bug of this process:
     idle     --offers-->                    waiting    one offer is out
     waiting  --agreed-->                    resting
     waiting  --turned down, others left-->  waiting
-    waiting  --turned down, nobody left-->  resting
+    waiting  --turned down, no partner left-->  resting
     resting  --rested-->                    idle       the time is over, or a seller has room
 
 Invariants: FA1, FA3 and FA5 of ``agent``.

@@ -1,35 +1,39 @@
-"""A stage as a task of the market: under which contracts it may move, and to which node it belongs
-now.
+"""Stages as tasks of the market: under which contracts a stage may move to a partner, and on which
+node it should run now.
 
 Theory of operation. A task is a stage that its owner and its seller both have in a pipeline file:
-no code moves between owners. Each participant runs at most one node for a partner's pipeline. Where
-a stage is to run follows from its place in the agent's table (``holdings``), and from nothing else:
-whoever comes back after a crash comes to the same node, and a move that was lost is written again.
+no code moves between owners. Each participant runs at most one node for a partner's pipeline. The
+node on which a stage should run follows from its place in the agent's table (``holdings``), and
+from nothing else. So an agent that starts again after a crash decides for the same node, and writes
+a move that was lost again.
 
-The place of a task decides its node, the boundary log who runs it, the ledger who is paid:
+The place of a task decides on which node it should run; the boundary log shows which node runs it;
+the ledger decides which participant is paid:
     leaving, away   the partner's node: it stands by, becomes the primary, runs
     all others      home: a node of one's own
     away, failed    home, at once: the ledger gets the end when it has the proof, or when the stage
                     need not stay any more
-A seller has *failed* that is not heard, or makes nothing of what there is for longer than it may,
-or that the ledger convicts: by an audit, or by measurements in dispute.
+A seller has *failed* if its node sends no heartbeats, if it does not process available input for
+longer than the contract allows, or if the ledger convicts it: by an audit, or by disputed
+measurements.
 
-A task that came is sold on by the same table. Only its owner moves it; so whoever has it from
-somebody says in the ledger of that movement where it is to run (``movements.Placed``). The next one
-does the same, up to the owner, and each sees its own two contracts alone. The partner's node is the
-one that the movement names, if the owner's file lets a partner run the task there. If the owner
-takes a task away from the node to which it was sold on, that node has not failed.
+A participant that runs a task of a partner may sell it on, by the same table. Only the owner moves
+the task. So a participant that has a task under a movement states in the ledger of that movement on
+which node it should run (``movements.Placed``). Its buyer does the same, up to the owner, and each
+sees its own two contracts alone. The partner's node is the one that the movement names, if the
+owner's file lets a partner run the task there. If the owner takes a task away from the node to
+which it was sold on, that node has not failed.
 
 Invariants:
     FZ1  a task without a contract that lets it move is on a node of its owner's (but FZ5); no node
          is named to it that the owner's file does not let run it.
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
          that it has ended only when that one does not any more.
-    FZ3  nobody trades under a contract whose load it cannot measure, or whose tasks it does not
-         have in a file, and nobody sells a task whose results readers would ignore, because the
-         partner that would run it may not sign them yet.
-    FZ4  for a movement counts what nodes of partners have made that its seller has named, or that
-         are its seller's own.
+    FZ3  a participant does not trade under a contract whose load it cannot measure, or whose tasks
+         it does not have in a file, and sells no task whose results readers would ignore, because
+         the partner that would run it may not sign them yet.
+    FZ4  work on a movement's task is metered for the seller's own node, and for those partners'
+         nodes that the seller has named; for no other.
     FZ5  while a log is left out, a task of one's own that a partner's node runs, and that no
          contract names which can be read, stays there and is not traded: what is left out may say
          why it is there.
@@ -57,12 +61,12 @@ _AT_PARTNER: Final = frozenset({TaskPlace.LEAVING, TaskPlace.AWAY})
 
 
 def task_of(pipeline: str, stage: str) -> str:
-    """Return the name of a stage in contracts: one in the federation."""
+    """Return the name of a stage in contracts, which is unique in the federation."""
     return f"{pipeline}.{stage}"
 
 
 def stage_of(task: str) -> tuple[str, str]:
-    """(pipeline, stage) of a task."""
+    """Return the pipeline and the stage of ``task``, the inverse of ``task_of``."""
     pipeline, _, stage = task.partition(".")
     return pipeline, stage
 
@@ -80,13 +84,19 @@ def partners_nodes(partners: Mapping[str, Collection[str]], stage: str) -> froze
 
 
 def nodes_of(movement: Movement, seller: str, allowed: Collection[str]) -> frozenset[str]:
-    """Return the nodes that count for a movement (FZ4). ``allowed``: ``partners_nodes``."""
+    """Return the nodes whose work on the task of ``movement`` is metered, and so paid (FZ4).
+
+    Args:
+        movement: Movement of the task, with the nodes that the seller has named so far.
+        seller: Participant that sells the work.
+        allowed: Partners' nodes on which the owner lets the task run (``partners_nodes``).
+    """
     return frozenset({node_of(seller), *(node for node in movement.nodes if node in allowed)})
 
 
 def named_node(movement: Movement | None, seller: str, allowed: Collection[str]) -> str:
-    """Return the node for the task of a movement: the seller's own node if the seller has named
-    none, or one that is not allowed (FZ1).
+    """Return the node on which the task of ``movement`` should run: the one that the seller has
+    named last, or the seller's own if it has named none or one that is not ``allowed`` (FZ1).
     """
     is_usable = movement is not None and movement.node in allowed
     return movement.node if movement is not None and is_usable else node_of(seller)
@@ -95,8 +105,8 @@ def named_node(movement: Movement | None, seller: str, allowed: Collection[str])
 def placing(
     movement: Movement, contract_id: str, seller: str, wanted: str, at_ms: int
 ) -> Placed | None:
-    """Return the record by which the seller of a task lets it run on ``wanted``; None if none is
-    needed.
+    """Return the record by which the seller of a task moves it to the node ``wanted``; None if the
+    task is there, is not running, or the movement names its maximum number of nodes.
     """
     before = movement.node or node_of(seller)
     is_full = wanted not in movement.nodes and len(movement.nodes) == NODES_MAX
@@ -172,7 +182,7 @@ def failure(
     Args:
         ledger: Ledger of the movement's contract.
         movement: Movement whose task the seller's node runs.
-        is_heard: Whether heartbeats of that node arrive.
+        is_heard: True while heartbeats of that node arrive.
         waits_ms: Waiting time of the oldest bucket that the node has not computed, in ms.
     """
     name, contract = movement.movement_id, ledger.movements.contract(movement.version)

@@ -1,13 +1,13 @@
-"""Contracts for streams: who pays for a stream, what for, and which plans of a query the two have
-agreed on (CIDR 2003).
+"""Contracts for streams: the price of a stream, its terms, and the plans of a query on which sender
+and receiver have agreed (CIDR 2003).
 
-Theory of operation. A contract is between the sender and the receiver of a stream; the receiver
-pays, other than for load, where the one pays who hands it over. A *plan* has the terms: which
-stream is paid for, and how. The receiver pays by the message, up to a rate, or by subscription. The
-price depends on how much of the stream came in time: a plan has tiers, from the highest
-availability to the lowest, and the tier that was reached gives the price; below the last one
-nothing is due. Both are read in the stream's boundary log (``arrivals``): a message is a row of a
-stable bucket, availability the share of the buckets of a period that came in time. So a stream
+Theory of operation. A contract is between the sender and the receiver of a stream. The receiver
+pays; in contracts for load the participant that hands over the load pays. A *plan* has the terms:
+which stream is paid for, and how. The receiver pays by the message, up to a rate, or by
+subscription. The price depends on how much of the stream came in time: a plan has tiers, from the
+highest availability to the lowest, and the tier that was reached gives the price; below the last
+one nothing is due. Both are read in the stream's boundary log (``arrivals``): a message is a row of
+a stable bucket, availability the share of the buckets of a period that came in time. So a stream
 without rows is available, and one that stands still is not. Sums are whole numbers, in thousandths
 of a micro-unit as in the ledger.
 
@@ -20,13 +20,14 @@ sender runs. All plans are in one text that both sign, so both have agreed to ea
 ever active (``plan_switching``), and a period is charged under one plan alone (``stream_ledger``).
 
 A *suggested contract* informs a receiver that it can have the stream elsewhere. It changes nothing
-by itself; whoever takes it up signs a contract with the new sender, and gives the old one notice.
+by itself; a receiver that accepts it signs a contract with the new sender, and gives the old one
+notice.
 
 Invariants:
     FQ1  less availability never costs more.
     FQ2  what is due is exact.
-    FQ3  a suggestion is worth taking only to whom it was made, while it is open, for the same
-        stream, and if it costs less and promises at least as much.
+    FQ3  a suggestion is worth taking only for its addressee, while it is open, for the same stream,
+        and if it costs less and promises at least as much.
     FQ4  no more messages are due than the plan's rate allows, whatever was sent.
     FQ5  all versions of a contract have the same parties, periods and plans, with the same streams
         and delays; only prices, rates and times change.
@@ -346,7 +347,9 @@ def _switch_defects(contract: StreamContract) -> Iterator[str]:
 
 
 def _needless(contract: StreamContract) -> Iterator[str]:
-    """Yield what a contract with one plan says although no rule reads it."""
+    """Yield the defects of a contract with a single plan that sets terms of switching between
+    plans: without a second plan they have no effect.
+    """
     if contract.query:
         yield "plans: the only one has a stage at the sender, and none that it could run under"
     for name in ("pipeline", "proposal_ms", "deadline_ms", "min_hold_ms", "gain_permille"):

@@ -7,7 +7,7 @@ a period:
     both measured the same             these
     both measured, not the same        the smaller of each, and it is a dispute
     one side measured                  its figures, up to what the contract allows
-    nobody measured                    none
+    neither side measured              none
 There is no tolerance, since honest sides read the same.
 
 A period counts if it lies in the contract's time, begins after both have signed, and ends before a
@@ -173,8 +173,8 @@ class StreamLedger(PeriodLedger[_Reading]):
         return self.switch.plan_at(period * self.contract.settle_ms)
 
     def is_anybodys(self, period: int) -> bool:
-        """Return whether what came in a period counts whoever made it, since its plan was being
-        left.
+        """Return whether results of ``period`` count whichever node computed them: its plan was
+        being left then.
         """
         settle_ms = self.contract.settle_ms
         return self.switch.was_left(period * settle_ms, (period + 1) * settle_ms)

@@ -4,13 +4,13 @@ Theory of operation. A stream has one owner. Its stage may run at another partic
 partner to which it is sold, or the one that offers it. The participant that runs it signs with a
 key of its own, since no private key leaves its participant. So the owner states in its log of keys,
 signed, which participants may sign which of its streams, and withdraws that there. A record is
-judged by the time at which the broker appended it, as a signature in a contract is. So all who read
-the logs, now or years later, come to the same judgement, and all readers chain the same records. A
+judged by the time at which the broker appended it, as a signature in a contract is. So all readers
+of the logs, now or years later, judge it alike, and chain the same records. A
 log snapshot stands for all records before it. The owner's manager writes it, and only the owner's
 counts.
 
 Invariants:
-    FJ1  the owner's records count while its key does (FG1), whoever else may sign.
+    FJ1  the owner's records count while its key does (FG1), whichever others may sign.
     FJ2  another participant's records count from the owner's statement until its withdrawal, and
         while that participant's key does.
     FJ3  a statement counts only if it is the owner's, about its own streams; one that is repeated,

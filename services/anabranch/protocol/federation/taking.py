@@ -3,8 +3,8 @@
 Theory of operation. The seller collects offers for a while, or up to a number, and answers the
 best-paid first. All that it has promised counts as here, so two offers of one batch, or of two,
 cannot be sold the same capacity. A promise lapses when its buyer offers the task again. A task that
-came and costs more than it is paid is sold on if somebody takes it (``shedding`` does that). If
-everybody got an offer and it is still here, the seller requests its buyer to take it back, again
+came and costs more than it is paid is sold on if a partner takes it (``shedding`` does that). If
+all partners got an offer and it is still here, the seller requests its buyer to take it back, again
 and again, and after the drain time the seller ends the movement by itself.
 
 Invariants: FA2 and FA3 of ``agent``.

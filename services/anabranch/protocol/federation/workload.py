@@ -11,11 +11,11 @@ Rows are counted from the moment on at which the logs are followed and something
 first bucket of a stream has a large number. A slot that was not followed whole has no figure, as
 after a restart; the other side's figure counts then (``metering``).
 
-How long the oldest bucket waits that the inputs have and the stage has not made says whether who
-runs it keeps up. Moments are the follower's own.
+The waiting time of the oldest bucket that the inputs have and the stage has not computed shows
+whether the node that runs the stage keeps up. Moments are the follower's own.
 
 Invariants:
-    FV1  who follows the same logs measures the same, in whatever order they are read.
+    FV1  all followers of the same logs measure the same, in whatever order they are read.
     FV2  a bucket counts for one node, the one that closed it first.
     FV3  a slot is measured when all of its buckets are closed, here and in all inputs.
     FV4  of a slot a movement is paid for the rows that its nodes made, never for more time than it

@@ -508,7 +508,7 @@ def _is_of_another_function(found: Timeline, own: OwnChain) -> Generator[Step, A
     (TI9). Before the first committed batch there is no state.
 
     Raises:
-        ConfigurationError: it has, and nobody has decided that the stage begins anew.
+        ConfigurationError: it has, and no operator has decided that the stage begins anew.
     """
     if not difference(found.plan, own.state.plan):
         return False

@@ -1,3 +1,3 @@
-"""A replica of a stage: what its batches read, when it goes on without input, how it
-corrects, who stands by.
+"""Rules of a replica of a stage: what its batches read, when it continues without an input, how it
+corrects tentative results, and how standby processes take over.
 """

@@ -513,8 +513,9 @@ class Availability:
         self._left[name] = now_ms
 
     def look_due_ms(self, name: str) -> int:
-        """Return the time of the earliest request for the log's end that shows the current state of
-        input ``name``.
+        """Return the time from which on a request for the log's end shows the current state of
+        input ``name``: an answer to an older request may predate the last pause of this process, or
+        the time at which it left the input unread.
         """
         return max(self.woke_ms, self._left[name] + 1)
 

@@ -4,7 +4,7 @@ Theory of operation. A join of two streams drops what no row can match any more 
 only. Within a batch each row is compared with all rows of its key, so the time of a batch grows
 with the square of its rows: a backlog of minutes, taken at once, may take hours. A batch of few
 rows costs mostly what every batch costs. The best size lies between, and depends on the keys, the
-bounds of the join and the machine, which nobody knows beforehand. So batches begin small, and grow
+bounds of the join and the machine, which are not known beforehand. So batches begin small, and grow
 as long as larger ones are faster, in rows per second.
 
 Batches that the backlog bounds, not this size, say nothing about it. Any size gives the same

@@ -54,8 +54,8 @@ now. It alone limits the first batch of a branch: what waited for the fork says 
 wait later, and from the little that is kept then a steady share, which rises batch by batch, would
 leave the cores idle for seconds.
 
-*Who has the cores.* The *use* is the rate of arriving rows divided by the *capacity*, the rate at
-which batches of ``target_ms`` process rows without the successor beside them. While it is
+*Which query has the cores.* The *use* is the rate of arriving rows divided by the *capacity*, the
+rate at which batches of ``target_ms`` process rows without the successor beside them. While it is
 OVERLOADED or more the branch needs all cores, and the successor waits. Once it has stayed below
 RESUMED for HOLD_MS the successor corrects. The branch then leaves it half of what the load leaves:
 at a use of one half it keeps 500 per mille, so corrections gain on their input by a quarter of the

@@ -674,7 +674,7 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
 
     Raises:
         StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to
-            whoever asks for the status.
+            the caller that shows the status.
     """
     if bucket <= closed:
         message = (

@@ -69,7 +69,7 @@ Invariants:
         after it.
     LA1 a stage begins late only while every stable record of its stream is a late start: no bucket
         is ever left out between results, unless an operator lets the stage begin anew with another
-        function (``protocol.stage.restating``), or nobody has read the results: those of a half
+        function (``protocol.stage.restating``), or no process has read the results: those of a half
         that were made for an earlier attempt to split its shard (BL21).
     LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there;
         or later, if no replica has a result yet and further blocks are deleted.
@@ -235,7 +235,7 @@ def beginning(
             read to their end; 0 if there is none.
         complete: The last bucket that is complete on all inputs, their logs read to the end.
         restated_after: Bucket after which an operator lets the process begin anew with another
-            function; None: nobody does.
+            function; None: none does.
     """
     origins = [log_state.origin(writer) for writer in log_state.writers]
     closed = log_state.closed(replica)

@@ -2,12 +2,12 @@
 first batch afterwards takes no longer than a later one.
 
 Theory of operation. A replica that moves stands by on its new node (``protocol.stage.standby``). It
-has a copy of the checkpoint there while the old node still runs, so nobody waits for it. From the
-cutover on everybody does, until its first batch has ended: the files of the checkpoint are checked
-and loaded, Java compiles what the plan needs, and the readers of the inputs connect. So the new
-node does all of that once before the cutover. It runs the stage's query in a throw-away copy of the
-checkpoint, over the buckets that follow it and that the old node has closed already, and drops the
-results. What was checked, compiled, connected or read is not needed a second time.
+has a copy of the checkpoint there while the old node still runs, so no reader waits for it. From
+the cutover on all readers do, until its first batch has ended: the files of the checkpoint are
+checked and loaded, Java compiles what the plan needs, and the readers of the inputs connect. So the
+new node does all of that once before the cutover. It runs the stage's query in a throw-away copy of
+the checkpoint, over the buckets that follow it and that the old node has closed already, and drops
+the results. What was checked, compiled, connected or read is not needed a second time.
 
 Invariants:
     RH1 a process rehearses once at most: from the first checkpoint that is near enough for the
@@ -19,7 +19,7 @@ Invariants:
         or none that this process still knows, is empty: it loads the state all the same.
     RH4 the cutover waits for the end of the rehearsal, whether it succeeds or fails, and for
         ``REHEARSAL_MS_MAX`` at most. It does not wait where the old node is silent, or was not
-        heard since this process began: then results wait for this process.
+        heard from since this process began: then results wait for this process.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ Invariants:
         query has run all that was complete when the logs of all inputs were first read to their
         ends, since the process began, woke from a pause, or had no room for them (RE8); and its
         next bucket is not overdue, by a hop, in which a replica that may fork does. Only a
-        replica's own logs decide this: a pipeline in which all are behind waits for nobody.
+        replica's own logs decide this: in a pipeline in which all are behind none waits.
     RE11 where there is a cap of rows a second, a query rests after a batch for as long as its rows
         take by the cap. It takes the rows of a second at once, or one bucket that has more. What
         waits stays in its input, and counts as late like any other.

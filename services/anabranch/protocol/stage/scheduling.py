@@ -27,12 +27,12 @@ be of no use: their buckets are closer together than batches, and the pace alone
 
 *Who corrects first.* Corrections cost as much as the results that they replace, and the replicas of
 a stage become able to make them at the same moment. One after the other is better (DPC staggers its
-replicas; here nobody asks for leave): the others keep their cores for new, tentative results, and
-find the corrections done by the time it is their turn, since any replica's stable bucket will do. A
-replica that could correct says so by its state (STABILIZATION), and that it does (``corrects``).
-The first by id begins and continues to the end, and then the next by id begins. Timeouts count
-observed time. A process reads the control topic before it calls ``open``: it can take only those
-states into account that it has read.
+replicas by requests; here each decides from the heartbeats of the others): the others keep their
+cores for new, tentative results, and find the corrections done by the time it is their turn, since
+any replica's stable bucket will do. A replica that could correct says so by its state
+(STABILIZATION), and that it does (``corrects``). The first by id begins and continues to the end,
+and then the next by id begins. Timeouts count observed time. A process reads the control topic
+before it calls ``open``: it can take only those states into account that it has read.
 
 Every check decides anew, by the first row of ``GATE`` that holds.
 
@@ -58,10 +58,10 @@ Invariants:
     BP6 an input that comes late delays one batch of a stage that reads a stage, and none after it
         for whose input it would be time. Over any time a query begins at most one batch more than
         with the pace alone, apart from those of BP3.
-    CO1 of the replicas of a stage that hear each other two are open together for no longer than it
-        takes to hear of it.
+    CO1 of the replicas of a stage that receive each other's heartbeats two are open together for no
+        longer than such a heartbeat takes.
     CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
-        bounded time, whether or not any peer lives, hears or answers.
+        bounded time, whether or not any peer lives or answers.
     PA1 a branch whose correction comes nearer over every step is free.
     PA2 within one correction the pace only falls, so there is an end to every state in which it
         does not come nearer.

@@ -62,7 +62,7 @@ class SharedCores:
         return dict(self._total_ms)
 
     def _count(self, now_ms: int) -> None:
-        """Divide the time since the last call."""
+        """Add the time since the last call, divided among the running batches, to their stages."""
         before_ms = now_ms if self._counted_ms is None else self._counted_ms
         self._counted_ms = now_ms
         if not self._running:

@@ -11,7 +11,7 @@ lets them keep more from batch to batch.
 
 A limit is set only when a stage is late by its own measurement. Estimates of processor time alone
 begin no branch: a node whose cores are full and whose results come in time needs no help. Once
-limits are set, nobody is late any more, so they stay until everything would fit. No stage of the
+limits are set, no stage is late any more, so they stay until everything would fit. No stage of the
 node corrects while there are limits, since the corrections of one would cost new results of
 another.
 

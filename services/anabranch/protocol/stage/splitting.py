@@ -1,12 +1,12 @@
-"""Split of a shard into its two halves while it runs: who decides what, when the halves count, and
-what a reader takes from each stream.
+"""Split of a shard into its two halves while it runs: which service decides what, when the halves
+count, and what a reader takes from each stream.
 
 Theory of operation. A shard is an interval of the hash of the key (``protocol.stage.intervals``).
 Its *halves* are stages of the pipeline from its first start on, with streams and places of their
 own, which no process runs before a split is wanted. Then they begin as any stage does that is added
 to a pipeline: empty, *late* (``protocol.stage.recovery``), one state horizon before what the shard
 has closed, or after what is deleted of their inputs. Each attempt begins anew: the first epoch of a
-half for it ends what was made for earlier ones (BL21), whose input nobody keeps. The results of the
+half for it ends what was made for earlier ones (BL21), whose input is not kept. The results of the
 first horizon may lack input, so their buckets are closed empty: they are *void*. Nothing is copied,
 so a half never has state of keys that are not its own. The halves run beside the shard, unread,
 until it is proven that both together make what the shard makes. Then the shard ends, and readers
@@ -73,8 +73,8 @@ Invariants:
         began with it: before, the state of each may come from another mix of both versions. The
         attempt continues.
     HV10 the numbers of a shard's attempts rise within a log of moves; an attempt in a log that was
-        made anew has a higher number, too, unless the clock of who wants it is behind by the time
-        since the last one.
+        made anew has a higher number, too, unless the clock of the process that requests the
+        attempt is behind by the time since the last one.
     HV11 a half of a shard whose stream has ended continues for the attempt that its own log names.
 """
 

@@ -44,15 +44,16 @@ Invariants:
         of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
         TI2).
     SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still
-        to be its stable one, and durable, since trimming counts on it; until then nobody goes on
-        from it.
+        to be its stable one, and durable, since trimming counts on it; until then no process
+        continues from it.
     SB8 a moved replica replaces a live process only if its checkpoint is at most
         ``MOVED_BEHIND_MS`` behind the last closed bucket, at least as far as the checkpoint below
         which the input is trimmed, and all of it but ``MOVED_REST_BYTES`` is on its machine:
         results are late by no more than a restart takes, whatever the size of the state. If the
         newest epoch began on its own node, or on none, it begins at once; so does a stage that
         recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
-        another process. While it rehearses it replaces no process that it has heard (RH4).
+        another process. While it rehearses it replaces no process whose heartbeats have arrived
+        (RH4).
     SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
         another node has written a record.
 """
@@ -195,7 +196,7 @@ class StandbyWatch:
         or bucket, is a sign of life (SB1).
 
         ``epoch``: the newest; None: there is none. ``runs_on``: the node on which it began; empty:
-            nobody knows. ``closed``: the last bucket that the replica has closed.
+            it is unknown. ``closed``: the last bucket that the replica has closed.
         """
         self._log_was_read = True
         self._epoch = epoch
@@ -330,7 +331,7 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     """Yield the steps by which a standby process replaces its checkpoint with a copy of a more
     advanced one. Return None if it keeps its own.
 
-    A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at
+    A crash, or a long sleep, between any two steps does no harm: until ``Write`` no process reads
     the copy.
     """
     own = yield FindNewest()

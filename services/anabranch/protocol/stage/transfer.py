@@ -8,12 +8,12 @@ there (``protocol.control.placement``), or a standby of a passive stage
 (``protocol.stage.standby``) - copies the newest stored checkpoint again and again, and what it has
 already it does not read again. So the copy follows the state, whatever its size; what is missing at
 the cutover is what was stored last, and what the stage has done since then is run again from its
-input. The process that stands by says in its heartbeats how far its copy is. While it hears that,
-the one that runs stores every second, so that the copy can come near enough for the cutover
-(SB8).
+input. The process that stands by reports in its heartbeats how far its copy is. While these
+heartbeats arrive, the process that runs stores every second, so that the copy can come near enough
+for the cutover (SB8).
 
-Nobody waits for anybody: a store that is away, a copy that fails or a process that dies leaves the
-stage where it runs. A move that has made no progress for long is taken back by the process that
+No process waits for another: a store that is away, a copy that fails or a process that dies leaves
+the stage where it runs. A move that has made no progress for long is taken back by the process that
 runs the stage, with the reason in the record.
 
 Invariants:
@@ -23,11 +23,11 @@ Invariants:
     TR2 a process whose checkpoint is ahead of what is stored reads the directory of the one that
         runs: nothing is stored for it.
     TR3 after an attempt that failed the next one comes after ``STORE_AGAIN_MS`` at the earliest.
-    TR4 a process that was not heard for ``LONG_SILENT_MS`` is gone: nothing is stored for it.
-    TR5 a move is withdrawn when it was not heard of, or its copy has neither got further nor read
-        anything, for ``MOVE_STALLED_MS``; or ``MOVE_MS_MAX`` after it was seen. Only the process
-        that runs the replica withdraws it, so what it takes back has not begun elsewhere as far as
-        it knows; if it has, the record is a move to where the replica was.
+    TR4 a process without a heartbeat for ``LONG_SILENT_MS`` is gone: nothing is stored for it.
+    TR5 a move is withdrawn when no heartbeat reported it, or its copy has neither got further nor
+        read anything, for ``MOVE_STALLED_MS``; or ``MOVE_MS_MAX`` after it was seen. Only the
+        process that runs the replica withdraws it, so what it takes back has not begun elsewhere as
+        far as it knows; if it has, the record is a move to where the replica was.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CheckpointFeed:
     """
 
     def __init__(self, stage: str, process: str, *, is_passive: bool) -> None:
-        """Begin with nobody heard. ``process``: this one. ``is_passive``: all processes of the
+        """Begin without any heartbeat. ``process``: this one. ``is_passive``: all processes of the
         stage copy its checkpoint; otherwise only the same replica's on another node.
         """
         self._stage, self._process, self._is_passive = stage, process, is_passive

@@ -16,7 +16,7 @@ Invariants:
     US3 the table is complete: exactly one row decides (``TABLE``, first match).
     US4 an input awaits corrections while the branch of one of its replicas runs and is not
         corrected (BL19): what the input has made stable so far is not all. Its log says so, not its
-        replicas, so a replica that is dead, or never ends its branch, holds nobody up.
+        replicas, so a replica that is dead, or never ends its branch, delays no reader.
 """
 
 from __future__ import annotations
