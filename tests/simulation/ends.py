@@ -9,6 +9,7 @@ over is told by the runs of that service.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,6 +28,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.log.boundary_log import LogState
+from simulation.history import Event
 
 WINDOW_MS: Final = 1_000
 """Time after a fault during which it may still be why a process ends, in ms: a few retries, with
@@ -44,6 +46,10 @@ BEHIND_MS: Final = 3_000
 """Boundary logs are so short here in some seeds that who looks at one once in a while may be
 overtaken by its trimming.
 """
+HEARD_MS: Final = 1_000
+"""Time, in ms, in which the manager reads a heartbeat, and no longer deletes what it decided on
+before.
+"""
 TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
 WRITE_LATE: Final = "write late"
 INPUT_RECREATED: Final = "input recreated"
@@ -55,6 +61,8 @@ BLOCKS_DELETED_AGAIN: Final = "blocks deleted again"
 the plan of an earlier one again finds out only by reading that its start is gone; the next one
 begins behind it.
 """
+
+_BLOCKS_GONE: Final = re.compile(r"(\S+\.blocks\.\S+)\[(\d+)\] has offsets \d+ to \d+, not (\d+)")
 
 
 @dataclass
@@ -152,6 +160,38 @@ def is_of_earlier_attempt(error: Exception) -> bool:
     return isinstance(error, Unavailable) and any(
         text in str(error) for text in ("is to be split anew", "is split by attempt")
     )
+
+
+def is_unheard_half(
+    error: Exception, begun_ms: int, control_topic: str, events: Iterable[Event], counts_ms: int
+) -> bool:
+    """Return whether a half of a shard ended because blocks were trimmed that it had found at its
+    start, while the manager could not know that it runs. Nothing is kept for it then (TM3), and its
+    next process begins behind what is gone.
+
+    Args:
+        error: Error that ended the half.
+        begun_ms: Start of its process.
+        control_topic: Topic of the heartbeats of the half, those of earlier attempts among them.
+        events: History of the run.
+        counts_ms: Time for which a heartbeat of a half counts, in ms.
+    """
+    wanted = _BLOCKS_GONE.search(str(error)) if isinstance(error, DataMissing) else None
+    if wanted is None:
+        return False
+    blocks, offset = (wanted[1], int(wanted[2])), int(wanted[3])
+    heartbeats_ms: list[int] = []
+    deleted = 0
+    for at_ms, _, what, facts in events:
+        if what == "append" and facts[0] == control_topic:
+            heartbeats_ms.append(at_ms)
+        elif what == "delete" and facts[:2] == blocks:
+            assert isinstance(facts[2], int)
+            deleted += facts[2]
+            if deleted > offset:
+                is_heard = any(HEARD_MS <= at_ms - each <= counts_ms for each in heartbeats_ms)
+                return at_ms >= begun_ms and not is_heard
+    return False
 
 
 def is_superseded(

@@ -96,6 +96,8 @@ class SimulatedReplica(StageReplica):
         self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
         self._corrects = self._is_abandoned = False
         self._copied_bucket = self._looks_ms = 0
+        self.built_ms = port.now_ms
+        """Time at which this process of the replica was built."""
         self.died_of: Exception | None = None
         """Error that ``start`` or ``step`` raised."""
         sends, self._heartbeats._sender.send = self._heartbeats._sender.send, self._send_noted  # type: ignore[method-assign]

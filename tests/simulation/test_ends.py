@@ -15,15 +15,19 @@ from simulation.ends import (
     BEGINS_MS,
     BEHIND_MS,
     BLOCKS_DELETED_AGAIN,
+    HEARD_MS,
     LATE_MS,
     TRANSACTION_TIMED_OUT,
     WINDOW_MS,
     WRITE_LATE,
     Life,
     cause,
+    is_unheard_half,
 )
+from simulation.history import Event
+from simulation.hurrying import HALF_MS
 
-TRANSACTION_MS = 5_000
+TRANSACTION_MS, BEGUN_MS = 5_000, 400
 BLOCKS, LOG = (
     DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"),
     DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3"),
@@ -109,6 +113,40 @@ def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed
     assert why(LOG, Life(20_000 - BEGINS_MS))
     assert not why(LOG, Life(20_000 - BEGINS_MS - 1))
     assert why(LOG, Life(0), behind_ms=BEHIND_MS)
+
+
+def heard(at_ms: int) -> Event:
+    return Event(at_ms, "processing/new#0", "append", ("p.control.processing.s.0.0", 0, 0, "beat"))
+
+
+def deleted(at_ms: int, count: int, partition: int = 0, topic: str = "p.s.blocks.0") -> Event:
+    return Event(at_ms, "broker", "delete", (topic, partition, count))
+
+
+@pytest.mark.parametrize(
+    ("events", "is_excused"),
+    [
+        ([deleted(500, 2), deleted(900, 2), heard(950)], True),
+        ([heard(900), deleted(899 + HEARD_MS, 4)], True),
+        ([heard(900), deleted(900 + HEARD_MS, 4)], False),
+        ([heard(900), deleted(900 + HALF_MS, 4)], False),
+        ([heard(900), deleted(901 + HALF_MS, 4)], True),
+        ([deleted(BEGUN_MS, 4)], True),
+        ([deleted(BEGUN_MS - 1, 4)], False),
+        ([deleted(500, 3)], False),
+        ([deleted(500, 4, partition=1), deleted(500, 4, topic="p.t.blocks.0")], False),
+        ([], False),
+    ],
+)
+def test_a_half_may_find_its_input_trimmed_only_while_it_is_not_heard(
+    events: list[Event], is_excused: bool
+) -> None:
+    def is_unheard(error: Exception) -> bool:
+        return is_unheard_half(error, BEGUN_MS, "p.control.processing.s.0.0", events, HALF_MS)
+
+    assert is_unheard(BLOCKS) == is_excused
+    assert not is_unheard(LOG)
+    assert not is_unheard(Unavailable(str(BLOCKS)))
 
 
 def test_other_errors_are_never_excused() -> None:

@@ -60,7 +60,7 @@ from simulation.ends import Life
 from simulation.engine import SimulatedEngine
 from simulation.faults import Fault
 from simulation.history import History
-from simulation.hurrying import hurried
+from simulation.hurrying import HALF_MS, hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.new_inputs import FormerTopics
@@ -593,6 +593,9 @@ class World:
         if ends.is_of_earlier_attempt(error):
             self.history.reached("half begins again for another attempt")
             return
+        if self._is_unheard_half(error, service):
+            self.history.reached("half ends: its input was trimmed while it was not heard")
+            return
         if ends.is_of_other_state(error):
             self.history.reached("state of another function")
             self._begin_anew(process.key, version)
@@ -614,6 +617,22 @@ class World:
             self.unexpected.append(
                 f"ends: {process.name} at {now_ms} ms: fenced, though nobody replaced it: {error}"
             )
+
+    def _is_unheard_half(self, error: Exception, service: Service | None) -> bool:
+        """Return whether ``error`` ended a half of a shard whose input was trimmed while the
+        manager did not hear it.
+        """
+        replica = service.ended_by(error) if isinstance(service, SimulatedNode) else None
+        if (
+            replica is None
+            or replica.died_of is not error
+            or not any(replica.stream in those for those in halves.names(self.options).values())
+        ):
+            return False
+        label = f"{replica.stream}.{replica.writer}"
+        topic = self.pipeline.topic_names.control("processing", label)
+        begun_ms, events = replica.built_ms, self.history.events
+        return ends.is_unheard_half(error, begun_ms, topic, events, HALF_MS)
 
     def _behind_ms(self, error: Exception) -> int | None:
         """How long ago the record of a boundary log came that a process wanted and that is
