@@ -84,9 +84,6 @@ def sessions(experiments: set[int], *, quick: bool, full: bool, load: float) -> 
     """Return the sessions to run for ``experiments`` on real processes. ``quick``: one failure of
     each kind, and no chains. ``full``: the whole published grid of chains, which takes more than an
     hour.
-
-    ``quick``: one failure of each kind, and no chains. ``full``: the whole published grid of
-        chains, which takes more than an hour.
     """
     if quick:
         chosen = [
