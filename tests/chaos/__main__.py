@@ -18,8 +18,8 @@ from anabranch.protocol.errors import Unavailable
 from chaos import judgement
 from chaos.judgement import Injected, Recovery
 from chaos.rate import in_words
-from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
-from chaos.schedule import Kind, draw
+from chaos.run import CALM_S, POOL, WARM_S, Verdict, as_json, kinds, run, schedule_text
+from chaos.schedule import Kind, draw, kinds_of
 from demo.comparing import percentile_ms
 from demo.deployment import DeploymentError
 
@@ -54,8 +54,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--faults",
         type=_kinds,
-        default=tuple(Kind),
         help=f"only these, with commas: {','.join(Kind)}",
+    )
+    parser.add_argument(
+        "--elastic",
+        action="store_true",
+        help=(
+            "replicas move to a pool and back, and a shard is split, among the other faults; no"
+            " disk is lost"
+        ),
     )
     parser.add_argument(
         "--rest",
@@ -100,7 +107,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="keep them after a clean run, too")
     parser.add_argument("--show", action="store_true", help="only show what would happen")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    possible = kinds_of(is_elastic=options.elastic)
+    for kind in options.faults or ():
+        if kind not in possible:
+            parser.error(f"{kind}: only {'without' if options.elastic else 'with'} --elastic")
+    return options
 
 
 def _kinds(text: str) -> tuple[Kind, ...]:
@@ -193,6 +205,7 @@ def counts(verdict: Verdict) -> Table:
         )
     table.add_row("faults", _counted(verdict.faults))
     table.add_row("faults left out", str(verdict.left_out))
+    table.add_row("shards whose halves took over", ", ".join(verdict.split) or "none")
     longest_ms = max((each.length_ms for each in verdict.stalls), default=0)
     table.add_row(
         "stalls of the machine (longest)", f"{len(verdict.stalls)} ({longest_ms / 1_000:.1f} s)"
@@ -217,8 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 draw(
                     options.seed,
                     options.minutes * 60,
-                    _TARGETS.split(),
-                    options.faults,
+                    [*_TARGETS.split(), *([f"processing/{POOL}"] if options.elastic else [])],
+                    kinds(options),
                     options.rest,
                 )
             )

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from chaos.excuses import BROKER_AWAY, NETWORK, STARTS, STILL, Allowed
-from chaos.schedule import Kind
+from chaos.schedule import ELASTIC, Kind
 
 ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed(
@@ -91,6 +91,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "a newer process of the same name replaced it, and Spark tells that the batch in which this"
         " was found ended",
         own=frozenset({Kind.ZOMBIE}),
+        anywhere=ELASTIC,
         after_s=90,
     ),
     Allowed(

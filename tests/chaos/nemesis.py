@@ -14,6 +14,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -31,6 +33,7 @@ from anabranch.local.drills import Drill
 from anabranch.local.processes import MARK_OF_ONE, has_state, marked
 from anabranch.local.state_file import ProcessRow
 from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
 from anabranch.protocol.errors import Unavailable
 from chaos.judgement import Injected
@@ -45,6 +48,8 @@ COPY_READY_S: Final = 60.0
 COPY_GONE_S: Final = 90.0
 """After the first one woke (and was started again), the second is fenced and gone within this."""
 _STOP_S: Final = 10.0
+COMMAND_S: Final = 60.0
+"""An ``anabranch`` command that does not wait for its effect has ended within this."""
 _GONE: Final = "ZX"
 AGAIN_AFTER_S: Final = 2.0
 """Between two kills of a process that starts."""
@@ -90,6 +95,8 @@ class Nemesis(threading.Thread):
         """
         self._were_ready: set[int] = set()
         self._begun: dict[int, int] = {}
+        self._moved: set[str] = set()
+        """Replicas that were moved to the pool last."""
         self._begin = time.monotonic()
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
@@ -245,6 +252,10 @@ class Nemesis(threading.Thread):
                 self._lose_disk(fault)
             case Kind.ZOMBIE:
                 self._replace(fault)
+            case Kind.MOVE:
+                self._move(fault)
+            case Kind.SPLIT:
+                self._split()
             case _:
                 drill.cut(target, _CUTS[fault.kind])
 
@@ -295,6 +306,56 @@ class Nemesis(threading.Thread):
         with self._noting(f"{target} did not end within {ENDS_S:g} s of SIGTERM"):
             wait_until(lambda: has_state(pid, _GONE), ENDS_S, "it ended", stretch=1)
 
+    def _move(self, fault: Fault) -> None:
+        """Move a replica of a node to the pool, or back if it is there; each in its turn. The
+        command does not wait, so the next fault may meet the move.
+        """
+        own = [label for label in self._replicas_on(fault.target) if not self._is_half(label)]
+        label = own[fault.number % len(own)]
+        home = fault.target.partition("/")[2]
+        target = home if label in self._moved else self._pool()
+        self._command("move", label, target, "--wait", "0")
+        self._moved ^= {label}
+
+    def _split(self) -> None:
+        """Split the first shard that has halves, one of them onto the pool."""
+        pipeline = self._pipeline()
+        shard = next(name for name in pipeline.order() if pipeline.halves(name))
+        self._command("split", shard, "--to", self._pool(), "--wait", "0")
+
+    def _is_half(self, label: str) -> bool:
+        return bool(self._pipeline().stages[label.rpartition(".")[0]].parent)
+
+    def _pool(self) -> str:
+        """Return the node without replicas of its own."""
+        return next(node for node, labels in self._pipeline().nodes().items() if not labels)
+
+    def _pipeline(self) -> Pipeline:
+        found = state_file.read(self._state_dir)
+        assert found is not None, "the deployment runs"
+        return load(found.pipeline)
+
+    def _command(self, *words: str) -> None:
+        """Run a command as an operator does.
+
+        Raises:
+            Unavailable: it failed, or the broker does not answer.
+        """
+        command = [sys.executable, "-m", "anabranch.cli", *words]
+        named = f"anabranch {' '.join(words)}"
+        try:
+            done = subprocess.run(
+                [*command, "--state-dir", str(self._state_dir)],
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(f"{named}: no end after {COMMAND_S:g} s") from error
+        if done.returncode:
+            raise Unavailable(f"{named}: {done.stderr.strip()}")
+
     def _resume(self, target: str) -> None:
         with contextlib.suppress(Unavailable):  # it was killed meanwhile, or is just started again
             self._drill().resume(target)
@@ -328,9 +389,7 @@ class Nemesis(threading.Thread):
 
     def _replicas_on(self, target: str) -> list[str]:
         """``STAGE.REPLICA`` of what a node runs: each has a folder of that name."""
-        found = state_file.read(self._state_dir)
-        assert found is not None, "the deployment runs"
-        return load(found.pipeline).nodes()[target.partition("/")[2]]
+        return self._pipeline().nodes()[target.partition("/")[2]]
 
     def _lose_disk(self, fault: Fault) -> None:
         """At once, before the supervisor starts the process again."""

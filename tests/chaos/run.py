@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import polars as pl
 from confluent_kafka import Message
@@ -28,8 +28,8 @@ from chaos.excuses import EndsSeen
 from chaos.judgement import Injected, Late, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.rate import NOT_JUDGED
-from chaos.schedule import Fault, draw
-from demo import consuming, oracle
+from chaos.schedule import Fault, Kind, draw, kinds_of
+from demo import consuming, oracle, tentative
 from demo.comparing import (
     Answer,
     Comparison,
@@ -100,6 +100,8 @@ class Verdict:
     stalled: Apart
     """Counts of late results: the number that stalls leave unjudged."""
     stalls: list[Stall]
+    split: list[str] = field(default_factory=list)
+    """Shards that were split, whose halves took over."""
     memory_peak_bytes: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
@@ -128,8 +130,15 @@ class Happened(NamedTuple):
     wrong: list[str]
 
 
+POOL: Final = "north.7"
+"""Node without replicas of its own, in an elastic run."""
+SHARD_KEY: Final = ["xway", "dir", "seg"]
+
+
 def prepare(options: argparse.Namespace, folder: Path) -> Path:
-    """Copy the pipeline with ``replicas`` of every stage and short windows."""
+    """Copy the pipeline with ``replicas`` of every stage and short windows; for an elastic run with
+    a pool, and halves of its first stage.
+    """
     copied = copy_pipeline(PIPELINE, folder / "pipeline", None)
     yaml = YAML()
     document = yaml.load(copied)
@@ -139,6 +148,10 @@ def prepare(options: argparse.Namespace, folder: Path) -> Path:
             stage["parameters"]["window"] = f"{WINDOW_S} seconds"
         if "free_vehicles" in stage.get("parameters", {}):
             stage["parameters"]["free_vehicles"] = FREE_VEHICLES
+    if options.elastic:
+        document["nodes"] = {POOL: []}
+        halved = {"shard_by": SHARD_KEY, "halvings": 1, "state_horizon": f"{WINDOW_S}s"}
+        document["stages"][tentative.STAGE].update(halved)
     yaml.dump(document, copied)
     return copied
 
@@ -236,7 +249,7 @@ class Run:
         )
         generator.start()
         self._look(deployment, WARM_S + CALM_S, lambda: False)
-        faults = draw(options.seed, seconds, targets, options.faults, options.rest)
+        faults = draw(options.seed, seconds, targets, kinds(options), options.rest)
         (self._folder / "schedule.txt").write_text(
             "".join(f"{fault}\n" for fault in faults), encoding="utf-8"
         )
@@ -349,7 +362,10 @@ class Run:
 
     def _replicas_behind(self) -> list[str]:
         behind = []
+        judged = self._continuing()
         for stage, entries in self._logs.items():
+            if stage not in judged:
+                continue
             made, _ = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
             lasts = {name: max(replica.digests, default=0) for name, replica in made.items()}
             behind += [
@@ -358,6 +374,20 @@ class Run:
                 if last < max(lasts.values())
             ]
         return behind
+
+    def _continuing(self) -> set[str]:
+        """Return the stages whose streams readers read to the end: a shard that was not split, and
+        the halves of one that was. Replicas of others stop where they are.
+        """
+        parents = {name: stage.parent for name, stage in self._pipeline.stages.items()}
+        return judgement.continuing(parents, self._ended_shards())
+
+    def _ended_shards(self) -> list[str]:
+        return [
+            name
+            for name, entries in self._logs.items()
+            if judgement.has_ended(entry for _, entry in list(entries))
+        ]
 
     def _judge(self, happened: Happened, kafka: str) -> Verdict:
         job = self._job
@@ -392,11 +422,12 @@ class Run:
             )
             wrong += rejections.examples
         rejected_boundaries = {}
+        continuing = self._continuing()
         for stage, entries in self._logs.items():
             made, rejected_boundaries[stage] = judgement.made_by(
                 list(entries), self._pipeline.stream_writers(stage)
             )
-            wrong += judgement.compare_digests(stage, made)
+            wrong += judgement.compare_digests(stage, made, continues=stage in continuing)
         repeats = {
             f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic))
             for topic in job.outputs.values()
@@ -440,6 +471,7 @@ class Run:
             late=judgement.in_words(not_judged),
             stalled=stalled,
             stalls=self._stalls,
+            split=self._ended_shards(),
             wrong=wrong,
         )
 
@@ -505,6 +537,12 @@ def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -
     return verdict
 
 
+def kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
+    """Return the kinds of faults of a run: those that it was asked for, or all that it may have."""
+    asked: tuple[Kind, ...] | None = options.faults
+    return kinds_of(is_elastic=options.elastic) if asked is None else asked
+
+
 def schedule_text(faults: Sequence[Fault]) -> str:
     """Return the plan as text for people."""
     return "\n".join(
@@ -564,5 +602,6 @@ def as_json(verdict: Verdict) -> str:
             "faults": rows,
             "usual_ms": verdict.usual_ms,
             "repeats": verdict.repeats,
+            "split": verdict.split,
         }
     )

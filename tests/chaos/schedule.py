@@ -47,6 +47,10 @@ class Kind(StrEnum):
     """A replica is killed and its directory deleted."""
     ZOMBIE = "zombie"
     """A service is paused, a second one of the same name replaces it, the first wakes."""
+    MOVE = "move"
+    """A replica of a node moves to the node of the pool, or back."""
+    SPLIT = "split"
+    """The shard of the first stage is split into its halves."""
 
 
 BROKER: Final = "kafka/kafka"
@@ -65,6 +69,15 @@ _LOSE_DISK: Final = frozenset({Kind.DISK, Kind.ZOMBIE})
 """A node needs a peer for them: what a second copy has made goes with its disk, when the first one
 replaces it in its turn, and the blocks that it was made of may be deleted by then.
 """
+
+ELASTIC: Final = frozenset({Kind.MOVE, Kind.SPLIT})
+"""They need a pool and halves, so they happen only where a run is asked for them."""
+NOT_ELASTIC: Final = frozenset({Kind.DISK, Kind.ZOMBIE})
+"""They do not happen beside those: they take the disk of a node for that of the replicas which the
+file gives it, wherever these have moved.
+"""
+_ONCE: Final = frozenset({Kind.SPLIT})
+"""A run has one of them at most: a shard is split for good."""
 
 LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
     Kind.PAUSE: (
@@ -120,7 +133,7 @@ def draw(
     seed: int,
     seconds: float,
     targets: Sequence[str],
-    kinds: Sequence[Kind] = tuple(Kind),
+    kinds: Sequence[Kind],
     rest_s: float | None = None,
 ) -> tuple[Fault, ...]:
     """Draw the faults of a run of ``seconds``: all are undone when it ends. ``targets``:
@@ -143,6 +156,8 @@ def draw(
             deck = list(possible)
             choice.shuffle(deck)
         kind = deck.pop()
+        if kind in _ONCE:
+            possible.remove(kind)
         others = [each for each in targets_of(kind, targets) if each != elsewhere]
         if not others:  # there is one broker: its next fault waits for the end of this one
             at_ms = max(each.end_ms for each in faults) + int(choice.uniform(*_HASTY_S) * 1_000)
@@ -178,6 +193,8 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
     if kind in _OF_SERVER:
         return [each for each in targets if each == _OF_SERVER[kind]]
     services = [each for each in targets if service_of(each) not in _SERVERS]
+    if kind in ELASTIC:
+        return [each for each in services if _is_first_node(each)]
     return [
         each
         for each in services
@@ -198,6 +215,17 @@ def has_peer(target: str, targets: Sequence[str]) -> bool:
     return service_of(target) == "processing" and any(
         each != target and each.rpartition(".")[0] == participant for each in targets
     )
+
+
+def kinds_of(*, is_elastic: bool) -> tuple[Kind, ...]:
+    """Return the kinds of faults of a run without a choice of its own."""
+    without = NOT_ELASTIC if is_elastic else ELASTIC
+    return tuple(kind for kind in Kind if kind not in without)
+
+
+def _is_first_node(target: str) -> bool:
+    """Whether it is a node with replica 0 of each stage, whose peers stay where they are."""
+    return service_of(target) == "processing" and target.endswith(".0")
 
 
 def _target(choice: random.Random, possible: Sequence[str]) -> str:

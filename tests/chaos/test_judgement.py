@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -253,6 +255,17 @@ def test_replicas_that_differ_are_found() -> None:
 def test_a_replica_that_did_not_catch_up_is_found() -> None:
     (text,) = judgement.compare_digests("s", made(two_replicas()[:-1]))
     assert text == "s: the last bucket with rows of replica 0 is 3, of 1 1"
+
+
+def test_replicas_of_a_shard_that_was_split_stop_where_they_are() -> None:
+    behind = made(two_replicas()[:-1])
+    assert judgement.compare_digests("s", behind, continues=False) == []
+    parents = {"s": "", "s.0": "s", "s.1": "s", "t": ""}
+    assert judgement.continuing(parents, []) == {"s", "t"}
+    assert judgement.continuing(parents, ["s"]) == {"s.0", "s.1", "t"}
+    ended = replace(record(1, 1, 3, replica="1", timeline="1"), heirs=2)
+    assert not judgement.has_ended(two_replicas())
+    assert judgement.has_ended([*two_replicas(), ended])
 
 
 def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:

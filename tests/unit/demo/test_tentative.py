@@ -15,7 +15,7 @@ from demo.live_checker import (
     LiveRecord,
     transactions,
 )
-from demo.tentative import STAGE, Road, check
+from demo.tentative import HALVES, STAGE, Road, check
 from demo.traffic import COLUMNS
 
 SOURCES = ("a", "b")
@@ -221,6 +221,17 @@ RIGHT = without_b(7, 99)
 )
 def test_a_wrong_tentative_bucket_is_found(records: list[LiveRecord], says: str) -> None:
     assert any(says in text for text in judged(records)), judged(records)
+
+
+def test_while_a_half_is_missing_the_results_of_the_other_are_there() -> None:
+    whole = list(WHOLE.answer[LAST])
+    for some in (whole, whole[::2], whole[1::2], []):
+        assert judged(shown(some, HALVES[:1]), HALVES) == []
+    (twice,) = judged(shown([*whole[:2], *whole[1:]], HALVES[:1]), HALVES)
+    assert "expressway 0 that the whole answer has not" in twice
+    (wrong,) = judged(shown([other(whole[0]), *whole[1:]], HALVES[:1]), HALVES)
+    assert "has not" in wrong
+    assert judged(shown(without_b(7, 99)[:1], ("b", HALVES[1])), ("b", *HALVES)) == []
 
 
 def test_a_bucket_without_results_is_right_where_all_were_missing() -> None:
