@@ -1,5 +1,5 @@
-"""docker-compose.yml runs the toll road whole, and keeps apart and together what must be.
-With an engine: `make compose-test`.
+"""docker-compose.yml and deploy/kubernetes.yaml run the toll road whole, and keep apart and
+together what must be. With an engine: `make compose-test`.
 """
 
 from __future__ import annotations
@@ -103,21 +103,98 @@ def test_only_the_manager_knows_redis_and_waits_for_it() -> None:
         }
 
 
+OBJECTS: list[dict[str, Any]] = list(YAML(typ="safe").load_all(ROOT / "deploy" / "kubernetes.yaml"))
+PODS = {
+    each["metadata"]["name"]: each["spec"]["template"]
+    for each in OBJECTS
+    if each["kind"] in ("Deployment", "StatefulSet", "Job")
+}
+
+
+def _named(kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in OBJECTS if each["kind"] == kind}
+
+
+def _container(pod: str) -> dict[str, Any]:
+    (container,) = PODS[pod]["spec"]["containers"]
+    return dict(container)
+
+
+def _environment(pod: str) -> dict[str, str]:
+    """Return the variables of a container, as Kubernetes puts them together."""
+    found: dict[str, str] = {}
+    for each in _container(pod).get("envFrom", []):
+        found |= _named("ConfigMap")[each["configMapRef"]["name"]]["data"]
+    return found | {each["name"]: each.get("value", "") for each in _container(pod).get("env", [])}
+
+
 def test_kubernetes_runs_the_same_processes() -> None:
-    """The only check of deploy/kubernetes.yaml, which was not tried on a cluster."""
-    objects = YAML(typ="safe").load_all(ROOT / "deploy" / "kubernetes.yaml")
-    pods = {
-        each["metadata"]["name"]: each["spec"]["template"]["spec"]["containers"][0]
-        for each in objects
-        if each["kind"] in ("Deployment", "StatefulSet", "Job")
-    }
+    def words(pod: str) -> list[str]:
+        kafka = _environment(pod)["ANABRANCH_KAFKA"]
+        return [word.replace("$(ANABRANCH_KAFKA)", kafka) for word in _container(pod)["command"]]
+
     assert {
-        name: (pod["image"], pod.get("command"))
-        for name, pod in pods.items()
-        if name not in SERVERS
+        name: (_container(name)["image"], words(name)) for name in PODS if name not in SERVERS
     } == {
         name: (each["image"], each.get("command"))
         for name, each in CONTAINERS.items()
         if name not in SERVERS
     }
-    assert set(pods) == set(CONTAINERS)
+    assert set(PODS) == set(CONTAINERS)
+
+
+def test_each_process_in_a_pod_has_the_settings_of_the_compose_file() -> None:
+    for name in PROCESSES.values():
+        composed = {key: str(value) for key, value in CONTAINERS[name]["environment"].items()}
+        assert _environment(name) == composed, name
+
+
+def test_what_a_pod_refers_to_is_there() -> None:
+    """The ConfigMap ``pipeline`` and the Secret ``dashboard`` come from the commands in the file's
+    first lines.
+    """
+    claims = set(_named("PersistentVolumeClaim"))
+    for name, pod in PODS.items():
+        volumes = {each["name"] for each in pod["spec"].get("volumes", [])}
+        templates = next(each for each in OBJECTS if each.get("spec", {}).get("template") is pod)
+        volumes |= {
+            each["metadata"]["name"] for each in templates["spec"].get("volumeClaimTemplates", [])
+        }
+        mounted = {each["name"] for each in _container(name).get("volumeMounts", [])}
+        assert mounted == volumes, name
+        for volume in pod["spec"].get("volumes", []):
+            assert volume.get("configMap", {"name": "pipeline"})["name"] == "pipeline"
+            assert volume.get("persistentVolumeClaim", {"claimName": None})["claimName"] in {
+                None,
+                *claims,
+            }
+    for name, service in _named("Service").items():
+        assert PODS[name]["metadata"]["labels"] == service["spec"]["selector"]
+        assert {each["port"] for each in service["spec"]["ports"]} == {
+            each["containerPort"] for each in _container(name)["ports"]
+        }
+
+
+def test_pods_keep_to_the_restricted_level_of_pod_security() -> None:
+    for name, pod in PODS.items():
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        rights = _container(name)["securityContext"]
+        assert rights["allowPrivilegeEscalation"] is False, name
+        assert rights["capabilities"] == {"drop": ["ALL"]}, name
+
+
+def test_the_files_of_the_config_map_are_the_whole_pipeline(tmp_path: Path) -> None:
+    """In a volume of a ConfigMap each file is a link into a hidden folder."""
+    folder = ROOT / "examples" / "toll_road"
+    (volume,) = [
+        each for each in PODS["node-north-0"]["spec"]["volumes"] if each["name"] == "pipeline"
+    ]
+    for item in volume["configMap"]["items"]:
+        (source,) = folder.rglob(item["key"])
+        target = tmp_path / "..data" / item["path"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        first = item["path"].partition("/")[0]
+        (tmp_path / first).symlink_to(Path("..data") / first)
+    assert sorted(load(tmp_path / "pipeline.yaml").processes()) == sorted(PIPELINE.processes())
