@@ -45,6 +45,10 @@ class Cost:
     row_ms: float = 1.0
     slow: dict[int, float] = field(default_factory=dict)
     """Additional work of single batches, by their number."""
+    bucket_ms: float = 0.0
+    """Cost of each bucket with rows, however many it has."""
+    noise: Callable[[int], float] = lambda number: 1.0
+    """Factor of a batch's work, by its number."""
 
 
 class LoadBench:
@@ -193,6 +197,8 @@ class LoadBench:
     def _begins(self, query: str, plan: Plan) -> None:
         rows = plan.rows * plan.kept // KEPT_ALL
         work_ms = self.cost.fixed_ms + rows * self.cost.row_ms
+        buckets = {bucket for _, taken in plan.inputs for bucket, _, _ in taken}
+        work_ms = (work_ms + len(buckets) * self.cost.bucket_ms) * self.cost.noise(self._batches)
         if plan.rows:
             self._batches += 1
             work_ms += self.cost.slow.get(self._batches, 0.0)

@@ -98,6 +98,12 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         plans a batch while the other's runs. A batch that waited for the other one would lack the
         buckets that came meanwhile, and these would wait for two more. A branch that is late waits
         for no turn, and is not waited for.
+    OV10 elsewhere the branch of a correction goes first: the correction begins no batch while a
+        complete bucket waits for the branch, or for the end of its batch, since half of the long
+        wait. What each bucket costs, however few of its rows are kept, the branch cannot save.
+        Beside the correction it would take twice as long for it, and be later and later.
+    OV11 no correction waits for ever: OV3 and OV10 hold up to a floor
+        (``protocol.stage.correction_floor``), whatever batches take and the load seems to be.
 """
 
 from __future__ import annotations
@@ -115,6 +121,7 @@ from anabranch.protocol.log.stateful_plan import NO_STATE, StageState
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, RoundKind
 from anabranch.protocol.stage.batch_size import BatchSize
+from anabranch.protocol.stage.correction_floor import CorrectionFloor
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
     BacklogForecast,
@@ -278,6 +285,8 @@ class _Branch:
     forked_at: int
     end: int
     """Last bucket that it has run, or is running."""
+    behind_floor: CorrectionFloor
+    """Bound of the correction's wait for this branch (OV11)."""
     watch: CorrectionWatch = field(default_factory=CorrectionWatch)
     stable_batch: tuple[int, int] | None = None
     """Start of the stable query's last batch with buckets, and the last bucket that was complete
@@ -293,6 +302,13 @@ class _Branch:
     """Whether the stage was overloaded at its fork or since."""
     inputs_shed: int = 0
     """Per mille of the rows that the input of its last batch lacked."""
+    overload_floor: CorrectionFloor = field(default_factory=CorrectionFloor.of_overload)
+    """Bound of the correction's wait for the end of an overload (OV11)."""
+
+    def corrected_for(self, duration_ms: int) -> None:
+        """Record that a batch of the stable query took ``duration_ms``."""
+        self.overload_floor.ran(duration_ms)
+        self.behind_floor.ran(duration_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,15 +466,8 @@ class Replica:
         asks.position = position
         if asks.batch is not None:
             (before, began_ms), asks.batch = asks.batch, None
-            if before.after == position:
-                self._batch_size.took(before.rows, situation.now_ms - began_ms)
-            if self._load_watch is not None:
-                self._load_watch.ends(
-                    query,
-                    situation.now_ms,
-                    self._availability.woke_ms,
-                    is_successor=self._branch is not None and query == self.stable_query,
-                )
+            took_ms = situation.now_ms - began_ms
+            self._measure(query, before, took_ms if before.after == position else None, situation)
         sighted_ms = self._availability.sighted_ms
         if (
             self._catch_up is None or self._catch_up[0] != sighted_ms
@@ -501,6 +510,20 @@ class Replica:
                 branch.end = decision.plan.after.bucket
                 branch.inputs_shed = decision.plan.inputs_shed
         return decision
+
+    def _measure(self, query: str, plan: Plan, took_ms: int | None, situation: Situation) -> None:
+        """Record that the batch of ``plan`` has ended. ``took_ms``: its duration; None if the query
+        has not run it.
+        """
+        is_successor = self._branch is not None and query == self.stable_query
+        if took_ms is not None:
+            self._batch_size.took(plan.rows, took_ms)
+            if self._branch is not None and is_successor:
+                self._branch.corrected_for(took_ms)
+        if self._load_watch is not None:
+            self._load_watch.ends(
+                query, situation.now_ms, self._availability.woke_ms, is_successor=is_successor
+            )
 
     def load_figures(self, now_ms: int, parts: int) -> LoadFigures | None:
         """Return the load of the replica while its branch sheds rows; else None. ``parts``: number
@@ -563,7 +586,11 @@ class Replica:
         self.branches += 1
         query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
         self._branch = _Branch(
-            query, forked_at=position.bucket, end=position.bucket, sheds=self._is_late
+            query,
+            forked_at=position.bucket,
+            end=position.bucket,
+            behind_floor=CorrectionFloor.of_behind(0 if self.load is None else self.load.target_ms),
+            sheds=self._is_late,
         )
         if self.load is not None and self._is_late:
             self.load.forked()
@@ -610,7 +637,7 @@ class Replica:
         branch = self._branch
         if branch is None or branch.shown_ms is None:
             return False
-        if branch.sheds and self.load is not None and self._yields(self.load):
+        if self._yields(branch, now_ms, has_work=complete_upto > branch.forked_at):
             return False  # its start would take the cores from the branch (OV3)
         waited_ms, after_ms = now_ms - branch.shown_ms, self._rules.successor_after_ms
         if branch.rows_ms is not None and now_ms - branch.rows_ms >= after_ms:
@@ -669,7 +696,11 @@ class Replica:
             self._pacing.begins(situation.now_ms)
             if branch is not None and plan.after.bucket > position.bucket:
                 self._comes_to(PhaseChange.CORRECTS)
-                if not situation.may_correct or self._is_turn_of(branch, situation):
+                if (
+                    not situation.may_correct
+                    or self._is_turn_of(branch, situation)
+                    or self._goes_first(branch, situation)
+                ):
                     return _NOTHING
                 branch.stable_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
@@ -737,18 +768,36 @@ class Replica:
         load, branch = self.load, self._branch
         if load is None or branch is None or not branch.sheds:
             return False
-        if position.bucket >= _complete(situation):
-            return False
-        if branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
+        has_work = position.bucket < _complete(situation)
+        if has_work and branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
             branch.watch.ended()
             load.stuck()
-        return self._yields(load)
+        return self._yields(branch, situation.now_ms, has_work=has_work) and has_work
 
-    def _yields(self, load: LoadControl) -> bool:
-        """Return whether the successor of a branch that sheds waits for the cores (OV3, OV8,
-        OV9).
+    def _yields(self, branch: _Branch, now_ms: int, *, has_work: bool) -> bool:
+        """Return whether the successor of ``branch`` waits for the cores (OV3, OV8, OV9, OV11).
+        ``has_work``: whether there is a bucket that it could correct.
         """
-        return load.is_overloaded and self.is_read and not self.is_awaited
+        is_overloaded = branch.sheds and self.load is not None and self.load.is_overloaded
+        yields = is_overloaded and self.is_read and not self.is_awaited
+        must_wait = branch.overload_floor.must_wait(now_ms, reason=yields and has_work)
+        return must_wait if has_work else yields
+
+    def _goes_first(self, branch: _Branch, situation: Situation) -> bool:
+        """Return whether the correction must wait until the branch, which is behind, has run its
+        next bucket (OV10, OV11).
+        """
+        query, now_ms = self._queries.get(branch.query), situation.now_ms
+        half_ms = self._availability.waits.first_ms // 2
+        is_behind = (
+            branch.sheds
+            and self.is_read
+            and not self._has_one_task
+            and query is not None
+            and query.position.bucket < _complete(situation)
+            and self._availability.overdue(query.position.bucket + 1, now_ms + half_ms)
+        )
+        return branch.behind_floor.must_wait(now_ms, reason=is_behind)
 
     @property
     def _has_limit(self) -> bool:
@@ -820,7 +869,7 @@ class Replica:
             or comes_no_nearer
         ):
             branch.watch.ended()
-        elif situation.may_correct:
+        elif situation.may_correct and not branch.overload_floor.is_open:
             branch.watch.lags(situation.now_ms, nears)
         else:
             branch.watch.waits()
@@ -864,12 +913,15 @@ class Replica:
         if plan is None or load is None or not plan.rows:
             return plan
         branch.sheds = branch.sheds or load.is_overloaded
+        yields = branch.watch.steps if branch.sheds else None
+        if branch.overload_floor.is_open:
+            yields = None  # of what an overload leaves, the correction would leave nothing
         kept = load.keep(
             _waiting(plan, due),
             self._availability.left_ms(position.bucket + 1, situation.now_ms),
             situation.now_ms,
             beside=self._phase is Phase.CORRECTING and situation.may_correct,
-            yields=branch.watch.steps if branch.sheds else None,
+            yields=yields,
         )
         if kept == KEPT_ALL:
             return plan

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 from math import sin
 from statistics import mean
 
@@ -14,6 +16,7 @@ from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.correction_floor import OVERLOAD_WAIT_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
 from anabranch.protocol.stage.planner import PlanTraits
@@ -60,6 +63,89 @@ def test_ol10_an_overload_from_the_start_by_dear_rows_is_noticed_soon() -> None:
     assert bench.forks[0] < 20_000, "it was 40 s, in batches of 1 000 rows"
     assert max(bench.late().values()) < 14_000
     assert len(bench.forks) == 1
+
+
+def by_buckets(low: float, high: float, lull: float) -> Load:
+    """Return a load of ``high`` rows per second for 30 s, and of ``lull`` from two minutes on."""
+    return lambda now_ms: (
+        low if now_ms < 20_000 else high if now_ms < 50_000 else low if now_ms < 120_000 else lull
+    )
+
+
+@pytest.mark.parametrize(
+    ("bucket_ms", "low", "high", "gained"),
+    [(100, 300, 2_000, 250), (200, 200, 1_500, 150), (300, 100, 1_200, 40)],
+)
+def test_ov10_a_branch_that_cannot_save_what_its_buckets_cost_goes_before_the_correction(
+    bucket_ms: float, low: float, high: float, gained: int
+) -> None:
+    """Two buckets end each second, and cost a fifth, two or three fifths of the core whatever is
+    kept.
+    """
+    bench = run(by_buckets(low, high, low), 300, Cost(100, 1, bucket_ms=bucket_ms))
+    assert len(bench.forks) == 1
+    late = bench.late()
+    assert len(late) <= 5, "up to 435 buckets were, by up to 52 s"
+    assert max(late.values(), default=0) < 1_000
+    assert max(bench.stable) > 41 + gained, "the correction goes on"
+
+
+def test_ov10_with_fewer_buckets_the_correction_comes_to_its_end() -> None:
+    few = by_buckets(200, 1_500, 0)
+    bench = run(
+        lambda now_ms: 2_000 if now_ms > 120_000 and now_ms % 5_000 == 0 else few(now_ms),
+        400,
+        Cost(100, 1, bucket_ms=200),
+    )
+    assert len(bench.ends) == len(bench.forks) == 1
+    assert max(bench.late().values(), default=0) <= 500
+    assert max(bench.stable) >= max(bench.rows) - 5
+
+
+def longest_wait_ms(bench: LoadBench) -> int:
+    """Return the longest time between two buckets that the correction closed, or to the end."""
+    closed = sorted(at_ms for at_ms in bench.stable.values() if at_ms >= bench.forks[0])
+    times = [bench.forks[0], *closed, bench.now_ms]
+    return max(later - before for before, later in pairwise(times))
+
+
+@pytest.mark.parametrize("times", [1.5, 3.0])
+def test_ov11_the_correction_of_a_lasting_overload_has_its_floor(times: float) -> None:
+    bench = run(step(times, until_s=1_000), 600)
+    assert longest_wait_ms(bench) < OVERLOAD_WAIT_MS + 10_000, "it waited for ever"
+    assert longest_wait_ms(bench) > OVERLOAD_WAIT_MS - 10_000
+    assert max(bench.late().values(), default=0) <= 500
+    settled = [kept for at_ms, kept in bench.kept if at_ms > 50_000]
+    assert mean(settled) > 700 / times
+
+
+SHAPES: dict[str, Load] = {
+    "step": step(2),
+    "ramp": lambda now_ms: min(2_000, now_ms / 50),
+    "burst": lambda now_ms: 8_000 if 30_000 <= now_ms < 33_000 else 250,
+    "sine": lambda now_ms: 250 if now_ms < 15_000 else 1_000 + 600 * sin(now_ms / 10_000),
+}
+COSTS = {
+    "row": Cost(),
+    "bucket": Cost(100, 0.1, bucket_ms=150),
+    "both": Cost(300, 0.7, bucket_ms=80),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("cost", COSTS)
+def test_ov11_no_durations_of_batches_let_a_correction_wait_for_ever(shape: str, cost: str) -> None:
+    """One batch in ten takes ten times as long, and for a while all take four times as long."""
+    rng = random.Random(f"{shape}/{cost}")
+    factors = [
+        rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 10)) * (4 if number // 40 % 3 == 1 else 1)
+        for number in range(1_000)
+    ]
+    bench = run(
+        SHAPES[shape], 400, replace(COSTS[cost], noise=lambda number: factors[number % 1_000])
+    )
+    # Beside it one batch of the branch may be running, and it takes as long itself.
+    assert longest_wait_ms(bench) < OVERLOAD_WAIT_MS + 120_000
 
 
 def rush(now_ms: int) -> float:
