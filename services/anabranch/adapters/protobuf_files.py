@@ -40,7 +40,7 @@ def file_of(name: str, content: str, before: Iterable[SchemaDocument]) -> Schema
     descriptor in base64, or text. ``before`` holds the files that it imports, except built-in ones.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: ``content`` is neither.
         Unavailable: the compiler did not end in time.
     """
     found = _serialized(content)

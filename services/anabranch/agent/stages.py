@@ -166,7 +166,7 @@ class TradedStages:
             Unavailable: a topic does not exist yet, or the broker does not answer; or buckets of
                 another owner's pipeline have another width than its file says here, or records of
                 its logs are gone or damaged.
-            DataMissing: that of an own stage.
+            DataMissing: records of an own stage's logs are gone.
         """
         self._placement.poll()
         places = self._placement.places

@@ -83,7 +83,8 @@ def joined(stream: str, tables: Iterator[pa.Table]) -> pa.Table:
     """Return ``tables`` of ``stream`` as one; a column that one of them lacks is null there.
 
     Raises:
-        ConfigurationError: they take more than TABLE_BYTES_MAX, or a column has two types in them.
+        ConfigurationError: the rows take more than TABLE_BYTES_MAX, or a column has two types in
+            them.
     """
     kept, size = list[pa.Table](), 0
     for table in tables:

@@ -107,8 +107,9 @@ def _avro_in(value: bytes, schema: Any) -> Any:
     """Return the content of an Avro value in Confluent's framing.
 
     Raises:
-        ValueError: it is not framed so, or longer than ``schema`` says: another schema wrote it.
-        EOFError, IndexError, KeyError, TypeError, ArithmeticError: it does not fit ``schema``.
+        ValueError: the value is not framed so, or longer than ``schema`` says: another schema wrote
+            it.
+        EOFError, IndexError, KeyError, TypeError, ArithmeticError: the value does not fit.
     """
     if value[:1] != b"\0":
         raise ValueError("no schema id in front of it")

@@ -49,8 +49,8 @@ def tuple_reader(avro: object) -> WireRead:
     enums as texts.
 
     Raises:
-        ConfigurationError: It is no schema.
-        ValueError: The schema is recursive, or has maps, unions of several types, or arrays whose
+        ConfigurationError: ``avro`` is no schema.
+        ValueError: the schema is recursive, or has maps, unions of several types, or arrays whose
             items take no bytes.
     """
     writer = avro_schema.of_notation(avro)

@@ -113,7 +113,7 @@ def of_notation(avro: object) -> Type:
     """Return the type of a schema that is parsed JSON.
 
     Raises:
-        ConfigurationError: It is no schema, or exceeds a limit.
+        ConfigurationError: the JSON is no schema, or exceeds a limit.
     """
     return _Parser().type(avro, "", 0)
 

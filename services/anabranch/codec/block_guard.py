@@ -49,7 +49,7 @@ def check_stream(value: bytes) -> None:
     """Check the messages of an Arrow stream (BG1).
 
     Raises:
-        RemoteProtocolError: it is torn, or has what no block has.
+        RemoteProtocolError: the stream is torn, or has parts that blocks do not have.
     """
     try:
         at = _past_schema(value)

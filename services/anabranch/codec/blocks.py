@@ -99,7 +99,7 @@ class BlockHeaders:
         """Return the headers of a block.
 
         Raises:
-            RemoteProtocolError: they are not those of a block.
+            RemoteProtocolError: the headers are not those of a block.
         """
         for key, value in headers:
             if key in {"b", "c"} and value is not None and len(value) > _HEADER.size:

@@ -37,7 +37,7 @@ def check(entry: LogEntry) -> None:
     """Check that ``entry`` is within the limits and consistent, so that a writer may append it.
 
     Raises:
-        RemoteProtocolError: it is beyond a limit, or contradicts itself.
+        RemoteProtocolError: ``entry`` is beyond a limit, or contradicts itself.
     """
     if isinstance(entry, EpochStarted):
         _check_texts(entry.replica, entry.fingerprint, entry.token, entry.node)

@@ -94,7 +94,8 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     """Return the record in ``value``. ``headers`` are neither needed nor trusted.
 
     Raises:
-        RemoteProtocolError: it is torn, unknown, too large, or holds what no writer may say.
+        RemoteProtocolError: ``value`` is torn, unknown, too large, or has content that no
+            writer may write.
     """
     del headers
     record, fields = single_object.read(

@@ -131,7 +131,7 @@ def catalog() -> Catalog:
     """Return the project's own catalog.
 
     Raises:
-        ConfigurationError: it has defects, one per line.
+        ConfigurationError: the catalog has defects, one per line.
     """
     return load(schemas_folder())
 

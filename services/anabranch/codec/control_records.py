@@ -59,7 +59,7 @@ def encode(entry: ControlRecord) -> bytes:
     """Return the value of a control record. Texts for people are cut to fit.
 
     Raises:
-        LocalProtocolError: it does not fit its schema or its limit: a bug here.
+        LocalProtocolError: the record does not fit its schema or its limit: a bug here.
     """
     value = {
         field.name: _plain(field.name, getattr(entry, field.name))
@@ -74,8 +74,8 @@ def decode(value: bytes | None) -> ControlRecord:
     """Return the control record in ``value``.
 
     Raises:
-        RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer
-            than any of ours.
+        RemoteProtocolError: ``value`` is no control record, is torn, unknown or too large, or has
+            a longer name than any of ours.
     """
     record, fields = single_object.read(
         value, "a control topic", _KINDS, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX

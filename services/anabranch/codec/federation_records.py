@@ -91,7 +91,7 @@ def encode(statement: Statement, signature: Signature) -> bytes:
     """Return the value of a record.
 
     Raises:
-        LocalProtocolError: it does not fit its schema or its limit: a bug here.
+        LocalProtocolError: the record does not fit its schema or its limit: a bug here.
     """
     value = {**_plain(statement), "signed": _plain(signature)}
     name = _NAMES[type(statement)]
@@ -103,7 +103,7 @@ def encode_key(word: PublishedKey) -> bytes:
     """Return the value of a record in a log of keys, for the statement ``word``.
 
     Raises:
-        LocalProtocolError: it does not fit its schema: a bug here.
+        LocalProtocolError: ``word`` does not fit its schema: a bug here.
     """
     return single_object.write(catalog().newest(_KEY), _plain(word), FEDERATION_BYTES_MAX)
 

@@ -114,7 +114,7 @@ def decode(
     """Decode a record of a live topic.
 
     Raises:
-        RemoteProtocolError: it is none, or not as delivery writes it.
+        RemoteProtocolError: the record is not as delivery writes it.
     """
     named = _named(headers)
     kind = _KINDS.get(named.get(KIND_HEADER, b""))
@@ -178,7 +178,7 @@ def encode_progress(progress: LiveProgress) -> bytes:
     """Return the value of a progress record.
 
     Raises:
-        LocalProtocolError: it does not fit its schema: a bug here.
+        LocalProtocolError: the record does not fit its schema: a bug here.
     """
     fields = {name: getattr(progress, name) for name in LiveProgress.__slots__}
     return single_object.write(catalog().newest("live_progress"), fields, limits.CONTROL_BYTES_MAX)
@@ -188,7 +188,7 @@ def decode_progress(value: bytes | None) -> LiveProgress:
     """Return the progress record in ``value``.
 
     Raises:
-        RemoteProtocolError: it is none, torn, unknown or too large.
+        RemoteProtocolError: ``value`` is no progress record, or torn, unknown or too large.
     """
     _, fields = single_object.read(
         value,
@@ -248,7 +248,7 @@ def number_in(text: bytes | None) -> int:
     """Return the time in ms that the header text ``text`` states.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: ``text`` is no number.
     """
     if text is None or not text.isdigit() or len(text) > 20:
         raise RemoteProtocolError(f"{(text or b'')[:40]!r} is not a time in ms")
@@ -259,7 +259,7 @@ def shed_in(text: bytes | None) -> int:
     """Return the per mille that the header text ``text`` states; 0 if the header is missing.
 
     Raises:
-        RemoteProtocolError: it is no number of per mille.
+        RemoteProtocolError: ``text`` is no number from 0 to 1 000.
     """
     if text is None:
         return 0

@@ -65,7 +65,7 @@ def zone_of(name: str) -> tzinfo:
     """Return the time zone with a name such as ``Europe/Berlin``, ``UTC`` or ``+02:00``.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no time zone has this name.
     """
     if name[:1] in ("+", "-"):
         offset = datetime.strptime(name, "%z").utcoffset()
@@ -80,7 +80,7 @@ def timestamp_of(text: object, kind: str) -> int:
     """Return the microseconds of an ISO 8601 time, which has a zone unless ``kind`` is local.
 
     Raises:
-        UnfitError: it is none, or finer than ``kind``.
+        UnfitError: the text is no such time, or finer than ``kind``.
     """
     form, places = _TIMESTAMPS[kind]
     match = form.fullmatch(text) if isinstance(text, str) else None
@@ -114,7 +114,7 @@ def check_micros(micros: int) -> int:
     """Check a time in microseconds since 1970, and return it.
 
     Raises:
-        UnfitError: it is outside of the years 1 to 9999.
+        UnfitError: the time is outside of the years 1 to 9999.
     """
     if not MICROS_MIN <= micros <= MICROS_MAX:
         raise UnfitError(RejectionReason.OUT_OF_RANGE, "a time outside of the years 1 to 9999")
@@ -134,7 +134,7 @@ def date_of(text: object) -> int:
     """Return the days since 1970 of a date written as YYYY-MM-DD.
 
     Raises:
-        UnfitError: it is none.
+        UnfitError: the text is no such date.
     """
     if not isinstance(text, str) or _DATE.fullmatch(text) is None:
         raise UnfitError(RejectionReason.WRONG_TYPE, "expected a date such as 2026-05-01")
@@ -150,7 +150,7 @@ def check_days(days: int) -> int:
     """Check a date in days since 1970, and return it.
 
     Raises:
-        UnfitError: it is outside of the years 1 to 9999.
+        UnfitError: the date is outside of the years 1 to 9999.
     """
     if not DAYS_MIN <= days <= DAYS_MAX:
         raise UnfitError(RejectionReason.OUT_OF_RANGE, "a date outside of the years 1 to 9999")
@@ -161,7 +161,8 @@ def decimal_of(text: object, precision: int, scale: int) -> int:
     """Return the unscaled integer of a decimal number written as text.
 
     Raises:
-        UnfitError: it is none, or has more digits than the type on either side of the point.
+        UnfitError: the text is no decimal number, or has more digits than the type on either side
+            of the point.
     """
     match = _DECIMAL.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -185,7 +186,7 @@ def check_unscaled(unscaled: int, precision: int, scale: int) -> int:
     """Check the unscaled value of a decimal, and return it.
 
     Raises:
-        UnfitError: it has more digits than the type.
+        UnfitError: the value has more digits than the type.
     """
     if abs(unscaled) >= 10**precision:
         raise UnfitError(
@@ -199,7 +200,7 @@ def unscaled_of(data: bytes, precision: int, scale: int) -> int:
     """Decode the unscaled integer of a decimal from Avro's bytes.
 
     Raises:
-        UnfitError: it has more digits than the type.
+        UnfitError: the integer has more digits than the type.
     """
     return check_unscaled(int.from_bytes(data, "big", signed=True), precision, scale)
 
@@ -221,7 +222,7 @@ def uuid_of(text: object) -> str:
     """Check a UUID in text form, and return it as it is.
 
     Raises:
-        UnfitError: it is no UUID.
+        UnfitError: the text is no UUID.
     """
     if not isinstance(text, str) or _UUID.fullmatch(text) is None:
         raise UnfitError(
@@ -235,7 +236,7 @@ def fixed_of(text: object, size: int) -> bytes:
     """Decode the ``size`` bytes of a text in base64.
 
     Raises:
-        UnfitError: it is none, or has another number of bytes.
+        UnfitError: the text is no base64, or has another number of bytes.
     """
     expected = f"expected {size} bytes in base64"
     if not isinstance(text, str):
@@ -253,7 +254,7 @@ def symbol_of(text: object, symbols: tuple[str, ...], default: str) -> str:
     """Return the enum symbol for ``text``; ``default`` replaces a text that is none of ``symbols``.
 
     Raises:
-        UnfitError: it is no symbol, and there is no default.
+        UnfitError: ``text`` is no symbol, and there is no default.
     """
     if isinstance(text, str) and (text in symbols or default):
         return text if text in symbols else default

@@ -40,7 +40,7 @@ def parts_from_json(value: object) -> tuple[Part, ...]:
     """Return the parts that ``parts_to_json`` wrote.
 
     Raises:
-        RemoteProtocolError: it did not write ``value``.
+        RemoteProtocolError: ``value`` was not written by ``parts_to_json``.
     """
     if not isinstance(value, list):
         raise RemoteProtocolError("not a list of parts")

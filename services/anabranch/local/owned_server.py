@@ -47,7 +47,7 @@ class OwnedServer:
         """Address for clients, ``host:port``.
 
         Raises:
-            Unavailable: it was never started.
+            Unavailable: the server was never started.
         """
         if self._port == 0:
             raise Unavailable(f"the {self._title} has no address before its first start")
@@ -104,8 +104,8 @@ class OwnedServer:
 
         Raises:
             OSError: the program cannot be started.
-            Unavailable: it did not answer within ``timeout_s``, and was killed; the text has the
-                end of its log.
+            Unavailable: the server did not answer within ``timeout_s``, and was killed; the text
+                has the end of its log.
         """
         self._process = process = ChildProcess(command, self.log_path)
         clock = SystemClock()

@@ -408,7 +408,7 @@ class Supervisor:
         """End the deployment because of ``mistake``, if it is still starting.
 
         Raises:
-            ConfigurationError: it is.
+            ConfigurationError: the deployment is still starting.
         """
         running_ms = now_ms - self._begun_ms
         if ends_deployment(was_ready=self._announced_ready, running_ms=running_ms):

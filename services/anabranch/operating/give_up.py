@@ -91,8 +91,8 @@ class GiveUp:
         """Return the buckets that ``do`` would give up now, without writing anything.
 
         Raises:
-            ConfigurationError: there are none, or more than the caller asked for; or the source has
-                not run on this broker.
+            ConfigurationError: there are no such buckets, or more than the caller asked for; or the
+                source has not run on this broker.
             Unavailable: the broker does not answer.
         """
         check_topic(self._log, self._topic, self._pipeline.name)

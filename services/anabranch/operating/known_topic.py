@@ -12,7 +12,7 @@ def check_topic(log: EventLog, topic: str, pipeline: str) -> None:
     """Fail unless the internal topic ``topic`` of ``pipeline`` exists.
 
     Raises:
-        ConfigurationError: it does not exist.
+        ConfigurationError: the topic does not exist.
         Unavailable: the broker does not answer.
     """
     with closing(log.admin()) as admin:

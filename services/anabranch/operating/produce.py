@@ -245,7 +245,7 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
     """Return the source ``name`` of ``pipeline``.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the pipeline has no such source.
     """
     if name not in pipeline.sources:
         raise ConfigurationError(

@@ -57,8 +57,8 @@ class Restating:
         """Return what ``do`` would decide, as the logs are now.
 
         Raises:
-            ConfigurationError: it would change nothing, or cannot be kept; or the pipeline has not
-                run on this broker.
+            ConfigurationError: the decision would change nothing, or could not be kept; or the
+                pipeline has not run on this broker.
             Unavailable: the broker does not answer.
         """
         pipeline = self._pipeline

@@ -124,7 +124,7 @@ def federation_name(path: Path) -> str:
     """Return the federation that the file at ``path`` names, whatever other mistakes the file has.
 
     Raises:
-        ConfigurationError: it is no pipeline file, or names no federation.
+        ConfigurationError: the file is no pipeline file, or names no federation.
     """
     root = read_yaml(path)
     if isinstance(root, dict):

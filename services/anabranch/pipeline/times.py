@@ -15,7 +15,7 @@ def parse_time_ms(option: str, text: str) -> int:
     of the option that it was given to.
 
     Raises:
-        ConfigurationError: it is neither, or lies outside of the years 1970 to 9999.
+        ConfigurationError: ``text`` is no such time, or outside of the years 1970 to 9999.
     """
     try:
         found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))

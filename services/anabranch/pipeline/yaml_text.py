@@ -34,7 +34,7 @@ def read_yaml(path: Path, what: str = "pipeline file") -> object:
     """Return the document in the file at ``path``. ``what``: kind of file, for messages.
 
     Raises:
-        ConfigurationError: it cannot be read, is too large, or is not YAML.
+        ConfigurationError: the file cannot be read, is too large, or is not YAML.
     """
     raw = read_limited(path, what)
     try:
@@ -71,7 +71,7 @@ def read_limited(path: Path, what: str) -> bytes:
     """Return the content of the file at ``path``. ``what``: kind of file, for messages.
 
     Raises:
-        ConfigurationError: it cannot be read, or is too large.
+        ConfigurationError: the file cannot be read, or is too large.
     """
     try:
         with path.open("rb") as file:

@@ -181,5 +181,5 @@ class AuditNonces(Protocol):
         """Replace the nonces of a movement by ``nonces``. They are durable when this returns.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: the nonces cannot be written.
         """

@@ -26,8 +26,8 @@ def checked_name(kind: str, name: str) -> str:
     metrics are named by it.
 
     Raises:
-        ConfigurationError: it is not lower case letters, digits, ``_`` and ``-``, starting with a
-            letter, at most 63 characters.
+        ConfigurationError: ``name`` is not lower case letters, digits, ``_`` and ``-``, starting
+            with a letter, at most 63 characters.
     """
     if not is_name(name):
         message = (

@@ -156,8 +156,8 @@ class BoundaryWriter:
         """Send ``record`` without waiting; ``await_accepted`` returns whether it counts.
 
         Raises:
-            LocalProtocolError: it has another epoch, or an earlier record is still in flight: a
-                record may continue only one that was seen accepted.
+            LocalProtocolError: ``record`` has another epoch, or an earlier record is still in
+                flight: a record may continue only one that was seen accepted.
         """
         self._queue(self._own.put(record))
 

@@ -43,9 +43,10 @@ class FenceWatch:
         """Process a record of a control topic. A fence that is not proven changes nothing.
 
         Raises:
-            Outvoted: it is a proven fence against this process.
-            Unavailable: it is a fence, and the log that proves it cannot be read.
-            DataMissing: it is a fence, and the log's first records are deleted without a snapshot.
+            Outvoted: the record is a proven fence against this process.
+            Unavailable: the record is a fence, and the log that proves it cannot be read.
+            DataMissing: the record is a fence, and the log's first records are deleted without
+                a snapshot.
         """
         own = self._stage, self._replica, self.epoch
         if not isinstance(entry, Fence) or (entry.stage, entry.replica, entry.epoch) != own:

@@ -38,7 +38,7 @@ def check_life(log: EventLog, topic: str, life: str) -> None:
     """Check that ``topic`` is still the one of ``life``. Call it when an epoch has begun there.
 
     Raises:
-        Unavailable: it was made anew meanwhile, is gone, or there is no answer.
+        Unavailable: the topic was created anew, is gone, or the broker does not answer.
     """
     if life_of(log, topic) != life:
         raise Unavailable(

@@ -57,7 +57,7 @@ def explain(stage: Stage, reference: str, function: Callable[..., Any], error: E
         stage: The stage.
         reference: The function's name in the pipeline file.
         function: The function that raised the error, or whose query did.
-        error: What was raised.
+        error: Exception that the function or the query raised.
     """
     said = _sentence(stage, error)
     if stage.sql is not None:

@@ -96,7 +96,7 @@ def _examined(program: Path, modified_ns: int) -> Java:  # noqa: ARG001 - part o
     unchanged.
 
     Raises:
-        ConfigurationError: it does not run, or reports no version.
+        ConfigurationError: ``program`` does not run, or reports no version.
     """
     try:
         answer = subprocess.run(

@@ -195,8 +195,8 @@ def shard_begins_after(
         shard: Shard that begins.
 
     Raises:
-        ConfigurationError: it was recorded under another number of partitions or shards.
-        Unavailable: it is not recorded yet, and another shard decides it.
+        ConfigurationError: the bucket was recorded under another number of partitions or shards.
+        Unavailable: the bucket is not recorded yet, and another shard decides it.
     """
     if beginning is None:
         if shard.index:
@@ -211,10 +211,11 @@ def shard_begins_after(
 def check_progress(
     output: str, progress: DeliveryProgress, partitions: int, shard: Shard
 ) -> dict[int, int]:
-    """Return the positions of its partitions, none of other shards.
+    """Return the positions of the partitions of ``shard`` that ``progress`` records.
 
     Raises:
-        ConfigurationError: it is not that of ``shard``, or of a topic with so many ``partitions``.
+        ConfigurationError: the progress is not that of ``shard``, or of a topic with another number
+            of ``partitions``.
     """
     positions = dict(progress.positions)
     positions.pop(REJECTED, None)
@@ -259,7 +260,7 @@ def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
 
     Args:
         gone: Last bucket of which no replica has all blocks.
-        has_delivered: Anything was written to it, or to its live topic, by whichever process.
+        has_delivered: True if any process has written to the corrected or the live topic.
     """
     return 0 if has_delivered else gone()
 
@@ -490,7 +491,7 @@ class CorrectedDelivery:
         """Take an id that was read back from the topic. Return whether it is new.
 
         Raises:
-            ConfigurationError: there are more than memory should hold.
+            ConfigurationError: there are more ids than memory should hold.
         """
         if ident < self._cursor:
             return False

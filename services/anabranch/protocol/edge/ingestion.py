@@ -609,7 +609,7 @@ class SourceMachine:
             at: The partition.
             empty: Everything up to the end had been given to ``read``. None: the broker did not
                 answer.
-            begun_ms: The time of the question to the broker: what came later is not covered.
+            begun_ms: Time of the request to the broker. The answer covers no later records.
             done_ms: The time of the answer.
         """
         partition = self._partitions[at]

@@ -350,7 +350,7 @@ class LiveDelivery:
         """Record that ``run`` is committed.
 
         Raises:
-            LocalProtocolError: it was not planned on what is delivered now.
+            LocalProtocolError: ``run`` was not planned on what is delivered now.
         """
         if run.before != self.progress:
             raise LocalProtocolError(

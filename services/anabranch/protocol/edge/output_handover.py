@@ -131,7 +131,8 @@ def inherited(
         own: Newest progress of ``shard`` itself.
 
     Raises:
-        ConfigurationError: they are not those of the progress records, or some of these are lost.
+        ConfigurationError: the shards in ``before`` are not those of the progress records, or
+            progress records are lost.
     """
     left: dict[int, Left] = {}
     rejected: dict[int, dict[int, int]] = {}

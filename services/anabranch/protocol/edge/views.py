@@ -416,7 +416,7 @@ class UpsertView:
         earlier one.
 
         Raises:
-            ConfigurationError: there is more than memory should hold.
+            ConfigurationError: the view is larger than memory should hold.
         """
         before = self._keys.pop(key, None)
         if before is not None:

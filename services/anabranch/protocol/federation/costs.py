@@ -72,7 +72,7 @@ class CornerCost:
     ``corners[i][1]`` micro-units per second.
 
     Raises:
-        ConfigurationError: it does not begin at 0, or is not convex (FK2).
+        ConfigurationError: the corners do not begin at 0, or are not convex (FK2).
     """
 
     corners: tuple[tuple[int, int], ...]

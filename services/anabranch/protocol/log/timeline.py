@@ -132,7 +132,7 @@ class Timeline:
         ``last_commit`` is the last batch that Spark committed (TI3).
 
         Raises:
-            LocalProtocolError: it is not known which record that is: the directory is not this
+            LocalProtocolError: the record is not known: the directory is not this
                 timeline's.
         """
         if last_commit > self.start_batch:
@@ -508,7 +508,8 @@ def _is_of_another_function(found: Timeline, own: OwnChain) -> Generator[Step, A
     (TI9). Before the first committed batch there is no state.
 
     Raises:
-        ConfigurationError: it has, and no operator has decided that the stage begins anew.
+        ConfigurationError: ``found`` has state, and no operator has decided that the stage begins
+            anew.
     """
     if not difference(found.plan, own.state.plan):
         return False

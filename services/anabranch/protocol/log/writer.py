@@ -407,7 +407,7 @@ class OwnRecords:
         """Check that the stream is made from the share of the inputs that the process takes (BL16).
 
         Raises:
-            ConfigurationError: it is made from another one.
+            ConfigurationError: the stream is made from another share.
         """
         if log_state.bucket_ms and log_state.share != self._started.share:
             before, now = (each or "all rows" for each in (log_state.share, self._started.share))
@@ -432,8 +432,8 @@ class OwnRecords:
         """Check that the log has no newer epoch of this replica (OW1).
 
         Raises:
-            Fenced: it has one.
-            Unavailable: it is that of a half whose shard is split by a later attempt.
+            Fenced: the log has a newer epoch.
+            Unavailable: the newer epoch is that of a half whose shard is split by a later attempt.
         """
         self._check_attempt(log_state)
         current = log_state.epoch(self._started.replica)
@@ -448,7 +448,7 @@ class OwnRecords:
         token of the epoch (OW5).
 
         Raises:
-            LocalProtocolError: it is of another epoch, or an earlier one is still under way.
+            LocalProtocolError: ``entry`` is of another epoch, or an earlier record is in flight.
         """
         if self._under_way is not None:
             raise LocalProtocolError(
@@ -484,7 +484,7 @@ class OwnRecords:
 
         Raises:
             Fenced: a newer epoch began, or the record was rejected (OW3).
-            TooManyParts: it was rejected since too much is open.
+            TooManyParts: the record was rejected since too much is open.
         """
         own = self._under_way
         self.check_epoch(log_state)
@@ -526,7 +526,7 @@ class SendRetries:
         """Return whether the record must be sent again.
 
         Raises:
-            Unavailable: it was often enough.
+            Unavailable: the record was sent as often as it may be.
         """
         if now_ms <= self._until_ms:
             return False

@@ -53,7 +53,7 @@ def check_kept(kept: int) -> None:
     """Check that ``kept`` is a number of per mille.
 
     Raises:
-        LocalProtocolError: it is negative, or more than KEPT_ALL.
+        LocalProtocolError: ``kept`` is negative, or more than KEPT_ALL.
     """
     if not 0 <= kept <= KEPT_ALL:
         raise LocalProtocolError(f"a plan keeps {kept} per mille of its rows: not 0..{KEPT_ALL}")

@@ -653,7 +653,7 @@ def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
     appended.
 
     Raises:
-        LocalProtocolError: they do not.
+        LocalProtocolError: the inputs are at different positions.
     """
     distinct = set(positions.values())
     if len(distinct) != 1:
@@ -686,11 +686,11 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
 
 
 def check_watermark(after: QueryPosition, watermark_ms: int, width_ms: int) -> None:
-    """Raise unless a batch ran under its own boundary: otherwise its results do not belong to its
-    buckets.
+    """Check that a batch ran under the watermark of its own boundary: otherwise its results do not
+    belong to its buckets.
 
     Raises:
-        LocalProtocolError: it does not; nothing may be closed.
+        LocalProtocolError: the watermark is another one. No bucket may be closed then.
     """
     if watermark_ms != after.bucket * width_ms:
         message = (

@@ -456,7 +456,7 @@ class Recomputation:
         """Return the parts of all buckets.
 
         Raises:
-            LocalProtocolError: they may not be used (RC3, RC4).
+            LocalProtocolError: the parts may not be used (RC3, RC4).
         """
         if self.different() is not None:
             message = f"bucket {self.different()} was recomputed with other rows"

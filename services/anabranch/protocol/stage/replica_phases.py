@@ -109,7 +109,7 @@ def next_phase(phase: Phase, event: PhaseChange) -> Phase:
     """Return the phase after ``event``.
 
     Raises:
-        LocalProtocolError: it cannot happen in ``phase`` (RF1).
+        LocalProtocolError: ``event`` cannot happen in ``phase`` (RF1).
     """
     follows = TRANSITIONS[phase].get(event)
     if follows is None:

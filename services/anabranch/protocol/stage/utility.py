@@ -86,7 +86,7 @@ class Curve:
     """Utility by delay or by loss: straight between its points, constant after the last.
 
     Raises:
-        ConfigurationError: it has no points, or a wrong one.
+        ConfigurationError: the curve has no points, or an invalid one.
     """
 
     points: tuple[Point, ...]
