@@ -33,7 +33,14 @@ from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
 from anabranch.pipeline.scaling import describe_scaling
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.pipeline.transforms import import_roots
-from anabranch.pipeline.waits import describe, describe_shedding, too_long, too_open, too_short
+from anabranch.pipeline.waits import (
+    describe,
+    describe_shedding,
+    too_long,
+    too_open,
+    too_short,
+    worth_less,
+)
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
@@ -221,6 +228,7 @@ def main(arguments: list[str]) -> int:
                 *describe_shedding(pipeline),
                 *describe_scaling(pipeline),
                 *too_short(pipeline),
+                *worth_less(pipeline),
                 *too_open(pipeline),
                 *too_long(pipeline),
                 *wrong_units(pipeline),

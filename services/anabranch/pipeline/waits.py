@@ -299,6 +299,32 @@ def too_short(pipeline: Pipeline) -> list[str]:
     return found
 
 
+def worth_less(pipeline: Pipeline) -> list[str]:
+    """Return a sentence for every output whose results may come so late that they are worth less by
+    its own ``qos``: nothing sheds rows, and no wait ends, before ``max_delay`` says so.
+    """
+    found = []
+    for name, output in pipeline.outputs.items():
+        if output.qos is None:
+            continue
+        latency, bound = output.qos.latency, output_bound_ms(pipeline, name)
+        is_bound = policy(pipeline, output.stage) is not Policy.SUSPEND
+        if not is_bound or latency.value(bound) == latency.value(0):
+            continue
+        knee = latency.knee
+        fits_ms = pipeline.max_delay_of(name) - (bound - knee)
+        remedy = (
+            f"give the output max_delay: {format_ms(fits_ms)}"
+            if fits_ms > 0
+            else f"they take about {bound - pipeline.max_delay_of(name)} ms without any failure"
+        )
+        found.append(
+            f"output {name}: its results may come {bound} ms after their bucket, and by its qos"
+            f" they are worth less after {knee} ms: {remedy}"
+        )
+    return found
+
+
 def too_open(pipeline: Pipeline) -> list[str]:
     """Return a sentence for every source whose out-of-orderness keeps more buckets open than its
     limit of pending parts allows.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.waits import bound_ms, normal_ms, qos_of
+from anabranch.pipeline.waits import bound_ms, normal_ms, output_bound_ms, qos_of, worth_less
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.stage.utility import Curve, Qos
 from harness.pipeline_files import loaded
@@ -41,6 +41,30 @@ def test_a_function_that_is_left_out_makes_no_difference(tmp_path: Path) -> None
     assert lossy is not None
     assert (late.utility(1_000, 0), late.utility(1_000, 1_000)) == (500, 500)
     assert (lossy.utility(10**9, 0), lossy.utility(10**9, 250)) == (1_000, 750)
+
+
+def test_an_output_whose_bound_is_beyond_the_knee_of_its_latency_is_named(tmp_path: Path) -> None:
+    for knee in ("30s", "1s", "0s"):
+        qos = "" if knee == "0s" else f", {knee}: 1"
+        text = f"    qos: {{latency: {{0s: 1{qos}, 1m: 0}}}}\n"
+        pipeline = pipeline_in(tmp_path, text)
+        usual_ms, bound_ms = normal_ms(pipeline, "first"), output_bound_ms(pipeline, "out")
+        remedy = {
+            "1s": f"give the output max_delay: {1_000 - usual_ms}ms",
+            "0s": f"they take about {usual_ms} ms without any failure",
+        }.get(knee)
+        knee_ms = int(knee[:-1]) * 1_000
+        assert worth_less(pipeline) == [
+            f"output out: its results may come {bound_ms} ms after their bucket, and by its qos"
+            f" they are worth less after {knee_ms} ms: {each}"
+            for each in [remedy]
+            if each is not None
+        ]
+        if knee == "1s":
+            fits = pipeline_in(tmp_path, f"    max_delay: {1_000 - usual_ms}ms\n{text}")
+            assert worth_less(fits) == []
+    assert worth_less(pipeline_in(tmp_path, "    qos: {loss: {0%: 1, 100%: 0}}\n")) == []
+    assert worth_less(pipeline_in(tmp_path)) == []
 
 
 def test_without_them_the_knee_is_the_delay_that_is_promised(tmp_path: Path) -> None:
