@@ -15,12 +15,8 @@ LIST = "anabranch.process.crash_points"
 
 def points_of(source: str) -> list[str]:
     """Return the names on the list."""
-    for node in nodes(source):
-        if (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id == "POINTS"
-        ):
+    for node in nodes(source, ast.AnnAssign):
+        if isinstance(node.target, ast.Name) and node.target.id == "POINTS":
             assert isinstance(node.value, ast.Dict)
             return [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
     raise AssertionError("there is no list")
@@ -29,33 +25,28 @@ def points_of(source: str) -> list[str]:
 def used_in(source: str) -> list[str]:
     """Return the names in calls of ``crash_point`` or ``self._crash_point``."""
     found = []
-    for node in nodes(source):
-        if isinstance(node, ast.Call):
-            name = (
-                node.func.attr
-                if isinstance(node.func, ast.Attribute)
-                else node.func.id
-                if isinstance(node.func, ast.Name)
-                else ""
-            )
-            if name.lstrip("_") == "crash_point":
-                texts = [
-                    inner.value
-                    for argument in node.args
-                    for inner in ast.walk(argument)
-                    if isinstance(inner, ast.Constant)
-                ]
-                found += [text for text in texts if isinstance(text, str)]
+    for node in nodes(source, ast.Call):
+        name = (
+            node.func.attr
+            if isinstance(node.func, ast.Attribute)
+            else node.func.id
+            if isinstance(node.func, ast.Name)
+            else ""
+        )
+        if name.lstrip("_") == "crash_point":
+            texts = [
+                inner.value
+                for argument in node.args
+                for inner in ast.walk(argument)
+                if isinstance(inner, ast.Constant)
+            ]
+            found += [text for text in texts if isinstance(text, str)]
     return found
 
 
 def killed_in(source: str) -> set[str]:
     """Return the points that a test names: texts that are one, or one with a count."""
-    texts = [
-        node.value
-        for node in nodes(source)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
+    texts = [node.value for node in nodes(source, ast.Constant) if isinstance(node.value, str)]
     return {text.partition(":")[0] for text in texts}
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.syntax import tree
+
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 README_BYTES_MAX = 8_000
 """A stranger reads it to the end; the rest is in docs/."""
@@ -52,7 +54,7 @@ def broken_links(path: Path, text: str) -> list[str]:
 
 def is_nightly(source: str) -> bool:
     """Return whether all tests of a module have the mark ``nightly``."""
-    body = ast.parse(source).body
+    body = tree(source).body
     marks = [each for each in body if isinstance(each, ast.Assign)]
     tests = [
         each for each in body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")

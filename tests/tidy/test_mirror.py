@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.syntax import nodes
+from harness.syntax import nodes, tree
 
 LIMITS = "anabranch.protocol.limits"
 
@@ -43,23 +43,21 @@ def mirror(module: str) -> Path:
 
 
 def names_in(source: str) -> set[str]:
-    named = {node.id for node in nodes(source) if isinstance(node, ast.Name)}
-    return named | {node.attr for node in nodes(source) if isinstance(node, ast.Attribute)}
+    named = {node.id for node in nodes(source, ast.Name)}
+    return named | {node.attr for node in nodes(source, ast.Attribute)}
 
 
 def imported_modules(source: str) -> set[str]:
-    found = set()
-    for node in nodes(source):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+    found = {alias.name for node in nodes(source, ast.Import) for alias in node.names}
+    for node in nodes(source, ast.ImportFrom):
+        if node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
 def limits_of(source: str) -> dict[str, bool]:
     """Each constant, and whether the text that follows says what failure it prevents."""
-    body = ast.parse(source).body
+    body = tree(source).body
     found = {}
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -82,7 +80,7 @@ def test_each_pure_module_has_its_own_test_file(root: Path, modules: dict[str, s
         name
         for name, source in modules.items()
         if name.startswith(("anabranch.protocol.", "anabranch.codec."))
-        and len(ast.parse(source).body) > 1
+        and len(tree(source).body) > 1
     ]
     missing = [
         str(mirror(name))

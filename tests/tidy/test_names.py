@@ -40,7 +40,7 @@ def limit_of(path: Path, limits: dict[str, int]) -> int:
 def wide_constructors(name: str, source: str, arguments_max: int) -> list[str]:
     """Classes whose ``__init__`` takes more, ``self`` aside."""
     found = []
-    for of in (node for node in nodes(source) if isinstance(node, ast.ClassDef)):
+    for of in nodes(source, ast.ClassDef):
         for node in of.body:
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 a = node.args

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.syntax import nodes
+from harness.syntax import tree
 
 PAGE = Path("docs/protocol.md")
 PROTOCOL = Path("services/anabranch/protocol")
@@ -48,8 +48,7 @@ def absent_modules(root: Path, cells: list[str]) -> list[str]:
 
 def prefixes(module: Path) -> set[str]:
     """Return the letters before the numbers of the invariants with which a module opens."""
-    tree = nodes(module.read_text())[0]
-    opening = (ast.get_docstring(tree) if isinstance(tree, ast.Module) else "") or ""
+    opening = ast.get_docstring(tree(module.read_text())) or ""
     return set(re.findall(r"^    ([A-Z]{1,3})\d+ ", opening, re.MULTILINE))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import pytest
 
@@ -61,11 +61,10 @@ def layer_of(module: str) -> str:
 
 
 def imports_of(source: str) -> Iterator[tuple[int, str]]:
-    for node in nodes(source):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.lineno, node.module or "." * node.level
+    for node in nodes(source, ast.Import):
+        yield from ((node.lineno, alias.name) for alias in node.names)
+    for found in nodes(source, ast.ImportFrom):
+        yield found.lineno, found.module or "." * found.level
 
 
 def impure_imports(module: str, source: str) -> list[str]:
@@ -82,31 +81,17 @@ def impure_imports(module: str, source: str) -> list[str]:
 
 
 def impure_calls(module: str, source: str) -> list[str]:
-    wrong = []
-    for node in nodes(source):
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            if name.startswith(IMPURE_CALLS):
-                wrong.append(f"{module}:{node.lineno}: {name}")
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in {*IMPURE_NAMES, "uuid4"}
-        ):
-            wrong.append(f"{module}:{node.lineno}: {node.func.id}()")
-    return wrong
+    named = ((node.lineno, dotted(node)) for node in nodes(source, ast.Attribute))
+    wrong = [f"{module}:{line}: {name}" for line, name in named if name.startswith(IMPURE_CALLS)]
+    return wrong + calls(module, source, {*IMPURE_NAMES, "uuid4"})
 
 
-def prints(module: str, source: str) -> list[str]:
-    calls = (
-        node
-        for node in nodes(source)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    )
+def calls(module: str, source: str, names: Container[str]) -> list[str]:
+    """Return where ``source`` calls a function by one of ``names``."""
     return [
-        f"{module}:{node.lineno}: print()"
-        for node in calls
-        if isinstance(node.func, ast.Name) and node.func.id == "print"
+        f"{module}:{node.lineno}: {node.func.id}()"
+        for node in nodes(source, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id in names
     ]
 
 
@@ -123,7 +108,7 @@ def test_pure_layers_have_no_clock_no_chance_no_input_or_output(modules: dict[st
 
 def test_services_log_and_do_not_print(modules: dict[str, str]) -> None:
     quiet = {name: source for name, source in modules.items() if layer_of(name) != "cli"}
-    assert [line for name, source in quiet.items() for line in prints(name, source)] == []
+    assert [line for name, source in quiet.items() for line in calls(name, source, {"print"})] == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def hits(pattern: re.Pattern[str], text: str) -> list[int]:
 
 
 def sleeps(source: str) -> list[int]:
-    calls = (node for node in nodes(source) if isinstance(node, ast.Call))
+    calls = nodes(source, ast.Call)
     return [node.lineno for node in calls if dotted(node.func) in {"time.sleep", "sleep"}]
 
 
@@ -63,13 +63,7 @@ def skips(source: str) -> list[int]:
         "pytest.mark.skipif",
         "pytest.mark.xfail",
     }
-    return sorted(
-        {
-            node.lineno
-            for node in nodes(source)
-            if isinstance(node, ast.Attribute) and dotted(node) in names
-        }
-    )
+    return sorted({node.lineno for node in nodes(source, ast.Attribute) if dotted(node) in names})
 
 
 @pytest.mark.parametrize(
