@@ -160,8 +160,8 @@ def _check_record(entry: BoundaryRecord) -> None:
         not entry.heirs or (entry.branch is None and entry.closed == limits.BUCKET_MAX),
         "a stream that ends, and does not close all buckets",
     )
-    _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
-    _require(len(entry.positions) <= POSITIONS_MAX, f"{len(entry.positions)} positions")
+    _require(len(entry.made_from) <= limits.INPUTS_MAX, "made from {} inputs", len(entry.made_from))
+    _require(len(entry.positions) <= POSITIONS_MAX, "{} positions", len(entry.positions))
     _check_parts(entry.parts)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX)
     for position in entry.positions:
@@ -171,19 +171,19 @@ def _check_record(entry: BoundaryRecord) -> None:
 
 
 def _check_given_up(given_up: tuple[GivenUp, ...], count_max: int) -> None:
-    _require(len(given_up) <= count_max, f"{len(given_up)} ranges that were given up")
+    _require(len(given_up) <= count_max, "{} ranges that were given up", len(given_up))
     for each in given_up:
         _check_texts(each.source)
         _check_range(each.first, each.last, ())
 
 
 def _check_missing(missing: tuple[str, ...]) -> None:
-    _require(len(missing) <= limits.MISSING_STREAMS_MAX, f"{len(missing)} missing streams")
+    _require(len(missing) <= limits.MISSING_STREAMS_MAX, "{} missing streams", len(missing))
     _check_texts(*missing)
 
 
 def _check_shed(shed: int) -> None:
-    _require(0 <= shed <= KEPT_ALL, f"{shed} per mille of the rows left out")
+    _require(0 <= shed <= KEPT_ALL, "{} per mille of the rows left out", shed)
 
 
 def _check_number(number: BranchNumber) -> None:
@@ -191,20 +191,20 @@ def _check_number(number: BranchNumber) -> None:
 
 
 def _check_buckets(*buckets: int) -> None:
-    _require(
-        min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}"
-    )
+    is_in_range = min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX
+    _require(is_in_range, "a bucket out of range: {}", buckets)
 
 
 def _check_versions(*versions: int) -> None:
     _require(
         min(versions) >= 0 and max(versions) <= limits.STAGE_VERSION_MAX,
-        f"a version out of range: {versions}",
+        "a version out of range: {}",
+        versions,
     )
 
 
 def _check_parts(parts: tuple[Part, ...]) -> None:
-    _require(len(parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(parts)} parts")
+    _require(len(parts) <= limits.PARTS_PER_RECORD_MAX, "a boundary record of {} parts", len(parts))
     for part in parts:
         check_part(part)
 
@@ -242,6 +242,9 @@ def _check_share(share: str) -> None:
     _require(len(share) <= limits.SHARE_CHARACTERS_MAX, "a share whose text is too long")
 
 
-def _require(holds: bool, what: str) -> None:
+def _require(holds: bool, what: str, *found: object) -> None:
+    """Reject the record unless ``holds``, with the message ``what``, which names what was ``found``
+    by ``{}``: the message is made only for a record that is rejected.
+    """
     if not holds:
-        raise RemoteProtocolError(what)
+        raise RemoteProtocolError(what.format(*found))

@@ -174,18 +174,19 @@ class HeartbeatSender:
         Does not wait for the acknowledgement, which is checked when the next heartbeat is due.
         """
         now_ms = self._clock.monotonic_ms()
-        stated = _news(beat)
-        wait_ms = (
-            HEARTBEAT_NEWS_MS
-            if self._last is not None and stated != _news(self._last)
-            else self._every_ms
-        )
-        if self._last is not None and now_ms - self._sent_ms < wait_ms:
+        if self._last is not None and not self._is_due(beat, self._last, now_ms - self._sent_ms):
             return False
         sent = self._writer.offer(replace(beat, written_ms=self._clock.now_ms()))
         if sent:
             self._last, self._sent_ms = beat, now_ms
         return sent
+
+    def _is_due(self, beat: Heartbeat, last: Heartbeat, since_ms: int) -> bool:
+        """Return whether to send ``beat``, ``since_ms`` after ``last`` was sent."""
+        # The comparison last: every loop of a process asks, and most ask too early for any news.
+        return since_ms >= self._every_ms or (
+            since_ms >= HEARTBEAT_NEWS_MS and _news(beat) != _news(last)
+        )
 
     def send_last(self, beat: Heartbeat) -> None:
         """Send ``beat`` now, as the process' last, and wait up to ``CONTROL_WAIT_MS`` for the

@@ -154,6 +154,8 @@ class LocalLogReader:
         if at in self._log.leaderless:
             return None
         offset = self._positions[at]
+        if offset == partition.end:
+            return None  # most partitions of most fetches
         if not partition.start <= offset <= partition.end:
             message = (
                 f"{at.topic}[{at.partition}] has offsets {partition.start} to {partition.end}, not"
