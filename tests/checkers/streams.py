@@ -149,6 +149,8 @@ def _take(writer: Writer, record: BoundaryRecord) -> str:
         writer.closed = max(writer.closed, record.base)
     elif record.prev is None:
         writer.path, writer.pending = [], []
+    elif writer.path and record.prev == writer.path[-1]:
+        pass  # most records
     elif record.prev in writer.path:
         writer.path = writer.path[: writer.path.index(record.prev) + 1]
         writer.pending = [(ident, part) for ident, part in writer.pending if ident in writer.path]

@@ -32,6 +32,7 @@ from simulation.conduct import (
     stable_claims,
     turns,
 )
+from simulation.decoding import decoded_once
 from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.log_states import log_states
@@ -112,6 +113,7 @@ class _Logs:
         )
 
 
+@decoded_once()
 def judge(run: Run) -> list[str]:
     """Everything that is wrong with a run, in words, each with the checker that tells it."""
     run = by_shard(run)

@@ -28,6 +28,7 @@ from checkers import audits, contract_topic, streams
 from checkers.audits import Findings, Made
 from checkers.contract_topic import Book, Entry, Ran, Work
 from simulation import evidence, sold_results, workload
+from simulation.decoding import decoded_once
 from simulation.dishonest import AUDITOR_CHOOSES
 from simulation.evidence import labelled
 from simulation.intake import source_replay, source_streams
@@ -75,6 +76,7 @@ class _Deal:
         return node_of(self.text.seller)
 
 
+@decoded_once()
 def judge(world: FederatedWorld, run: Run) -> list[str]:
     """Everything, in words, each with the checker that tells it."""
     options = world.options

@@ -336,24 +336,24 @@ class SimulatedReader:
         """See the port. While cut off: an empty answer, after the whole wait. Who waits for nothing
         gets what its client has: after a pause that may be nothing new yet.
         """
-        port = self._port
+        port, scheduler = self._port, self._port.network.scheduler
         port.step()
-        has_slept, self._fetched_ms = port.woke_ms > self._fetched_ms, port.now_ms
+        has_slept, self._fetched_ms = port.woke_ms > self._fetched_ms, scheduler.now_ms
         if has_slept and not wait_ms and port.network.rng.random() < _STALE_CHANCE:
             return []
-        deadline_ms = port.now_ms + wait_ms
+        deadline_ms = scheduler.now_ms + wait_ms
         while True:
             cut_until_ms = max(port.link.cut_to_until_ms, port.link.cut_from_until_ms)
-            if cut_until_ms <= port.now_ms:
+            if cut_until_ms <= scheduler.now_ms:
                 chunks = self._reader.fetch(records_max, 0)
                 if chunks:
                     return self._spoilt(self._some(chunks))
             else:
                 port.struck("cut", min(cut_until_ms, deadline_ms))
-            if port.now_ms >= deadline_ms:
+            if scheduler.now_ms >= deadline_ms:
                 return []
-            wake_ms = min(deadline_ms, cut_until_ms) if cut_until_ms > port.now_ms else deadline_ms
-            port.network.scheduler.wait(wake_ms, self._topics)
+            is_cut = cut_until_ms > scheduler.now_ms
+            scheduler.wait(min(deadline_ms, cut_until_ms) if is_cut else deadline_ms, self._topics)
 
     def _spoilt(self, chunks: list[Chunk]) -> list[Chunk]:
         spoilt = self._port.network.spoilt

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 
 STEPS_MAX = 150_000
@@ -141,7 +141,7 @@ class Scheduler:
         """Call ``event`` at that time, between two steps."""
         self._push(event, max(time_ms, self.now_ms))
 
-    def wait(self, until_ms: int, watching: Iterable[str] = ()) -> None:
+    def wait(self, until_ms: int, watching: Collection[str] = ()) -> None:
         """Give up the baton until that time, or until one of ``watching`` changes.
 
         Raises:
@@ -152,15 +152,17 @@ class Scheduler:
             raise Killed
         if me.locks:
             self.waits_with_locks(me)
-        me.watching = frozenset(watching)
-        for name in sorted(me.watching):
-            self._watched.setdefault(name, []).append(me)
+        if watching:
+            me.watching = frozenset(watching)
+            for name in sorted(me.watching):
+                self._watched.setdefault(name, []).append(me)
         self._push(me, max(until_ms, self.now_ms))
         following = self._next()
         if following is not me:
             self._hand_over(following)
             me.baton.acquire()
-        self._unwatch(me)
+        if me.watching:
+            self._unwatch(me)
         if me.is_killed:
             raise Killed
 

@@ -55,6 +55,7 @@ from simulation import (
     workload,
 )
 from simulation import faults as fault_plans
+from simulation.decoding import decoded_once
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
 from simulation.engine import SimulatedEngine
@@ -313,7 +314,7 @@ class World:
 
     def run(self) -> Run:
         """Faults until the time of healing, then to the end of the work."""
-        with probes.counted(self.history), hurried(self.options):
+        with probes.counted(self.history), hurried(self.options), decoded_once():
             return self._run()
 
     def _run(self) -> Run:
@@ -473,6 +474,8 @@ class World:
 
     def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
         """Follow which epochs have begun, and how far writers say that they are."""
+        if not at.topic.endswith(".boundaries"):
+            return
         names = self.pipeline.topic_names
         for stream in self.pipeline.streams():
             if at.topic == names.boundaries(stream):
