@@ -65,6 +65,12 @@ begins behind it.
 _BLOCKS_GONE: Final = re.compile(r"(\S+\.blocks\.\S+)\[(\d+)\] has offsets \d+ to \d+, not (\d+)")
 
 
+BLOCKS_LOST: Final = "all blocks lost"
+"""The blocks of a stream were lost, and their partitions grew again: who reads at their offsets
+finds out by what it finds there.
+"""
+
+
 @dataclass
 class Life:
     """One run of a service."""
@@ -132,7 +138,8 @@ def cause(
             is_replaced = any(rival.begun_ms >= life.begun_ms for rival in rivals)
             begins = now_ms - life.begun_ms <= BEGINS_MS
             is_gone = BLOCKS_DELETED_AGAIN in life.befell and begins
-            former = INPUT_RECREATED * (INPUT_RECREATED in life.befell)
+            topics = (INPUT_RECREATED, BLOCKS_LOST)
+            former = next((what for what in topics if what in life.befell), "")
             return "another run" if is_replaced else BLOCKS_DELETED_AGAIN if is_gone else former
         case _:
             return ""

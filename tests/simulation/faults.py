@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from simulation import cleaning, leaders_clocks, new_column, scenarios
+from simulation.ends import BLOCKS_LOST
 from simulation.hostile import AGAIN
 from simulation.options import NAME, ON_NEW, OUTPUT, Options
 from simulation.scenarios import OVERLOADS
@@ -81,6 +82,7 @@ SCENARIO_KINDS = (
     "wrong rows",
     "old words",
     "all blocks deleted",
+    BLOCKS_LOST,
     "new version",
     "reshard",
     "input deleted",
@@ -98,8 +100,10 @@ again; a process that dies and is not started again for long; a branch's query t
 that are deleted under those who read them, or of which they get other rows; a death between a
 record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
 primary that was replaced, which come again; blocks of closed buckets that are deleted, whoever
-has them; a pipeline file with another version of the stage, with which the process is restarted
-now, or when it ends; a file with another number of shards of the sources, or of the output;
+has them; blocks of a stream that are lost with a broker's disk, and whose partitions grow again
+past the old offsets; a pipeline file with another version of the stage, with which the process is
+restarted now, or when it ends; a file with another number of shards of the sources, or of the
+output;
 records of an input partition that retention deletes; topics that are deleted and created again
 under all services; an input's topic, under the running pipeline;
 another leader of an input partition, with a clock of its own; a process that goes on when all
@@ -974,6 +978,16 @@ def _blocks_are_requested(
         Fault(at_ms, "away", f"delivery/{OUTPUT}", 0, duration_ms),
         Fault(lost_ms, "all blocks deleted", options.last_stage, 0, 0),
     ]
+    # Of their own seed, as that of the other faults is older.
+    how = random.Random(f"{options.seed}/lost")
+    if how.random() < 0.5:
+        found[1] = found[1]._replace(kind=BLOCKS_LOST)
+        if how.random() < 0.5:
+            reader = how.choice([f"processing/{options.stages[0].name}.0", *replicas[:1]])
+            found = [
+                Fault(at_ms, "away", reader, 0, duration_ms),
+                Fault(lost_ms, BLOCKS_LOST, how.choice(options.streams), 0, 0),
+            ]
     if rng.random() < 0.4:
         kind = rng.choice(("crash", "record crash", "zombie", "pause", "power"))
         mine = [each for each in replicas if each.startswith(f"processing/{options.last_stage}.")]

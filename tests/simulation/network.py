@@ -27,6 +27,7 @@ from anabranch.adapters.memory.partition import Fate, Record, Transaction, settl
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from harness.regrowth import lose_and_grow
 from simulation import hostile
 from simulation.ends import TRANSACTION_TIMED_OUT, Life
 from simulation.history import History, short
@@ -163,6 +164,16 @@ class Network:
                 place = (at.topic, at.partition, offset)
                 self.trimmed.setdefault(place, partition.at(offset))  # it may be compacted
         admin.delete_before(offsets)
+
+    def lose_blocks(self, at: TopicPartition) -> None:
+        """Let a partition of blocks lose all that it has, and grow again past the old offsets: they
+        hold blocks of other attempts. The checkers keep the lost ones.
+        """
+        lost = lose_and_grow(self.log, at)
+        self.history.add(self.scheduler.now_ms, "broker", "lose", *at, len(lost))
+        for offset, record in enumerate(lost, self.log.partition(at).start):
+            self.history.reached("blocks lost and grown again")
+            self.trimmed.setdefault((at.topic, at.partition, offset), record)
 
     def spoil(self, at: TopicPartition, first: int, end: int) -> None:
         """Readers get other numbers in the blocks that stand there, as many rows of them."""

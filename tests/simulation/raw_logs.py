@@ -77,10 +77,8 @@ class Blocks:
         rows: list[tuple[object, ...]] = []
         blocks, segments = 0, b""
         for offset in range(part.offset_first, min(part.offset_next, partition.end)):
-            gone = offset < partition.start
-            record = (
-                self._run.trimmed[topic, part.partition, offset] if gone else partition.at(offset)
-            )
+            gone = self._run.trimmed.get((topic, part.partition, offset))
+            record = partition.at(offset) if gone is None else gone
             head = BlockHeaders.decode(record.headers)
             if head.attempt == part.attempt and head.bucket == part.bucket:
                 blocks, segments = blocks + 1, segments + (record.value or b"")

@@ -87,38 +87,40 @@ that have nothing in common, under the usual faults, and mostly the delivery of 
 while, or one reader begins seconds after all others; upstream backup, amnesia: a stage that saves
 its state nowhere else loses its disk, perhaps again while it makes its state anew, and makes it
 from its input, or gives up what it cannot make; asked for: while delivery is away, all blocks are
-deleted that it has not read, and it asks the replicas to make them again; upgraded: the replicas of
-a stage get another version of its function one after the other: some are restarted with it, others
-go on with the old one until the new one counts; in half of the seeds its windows come of other
-sums, so that no replica goes on from the state of the old one, which is then deleted; end trimmed:
-who reads a stage is away while its branch ends, and mostly until the record that says so is
-trimmed; slow corrections: the replicas of a stage with long batches correct one after the other,
-and the end of the failure is told when the first has done so; added late: blocks of the inputs are
-deleted before the processes of a stage begin for the first time, and one of them is struck when it
-has; or all are away before the first result, and further blocks are deleted meanwhile; pushed back:
-a source may keep few blocks, and who reads it is away for so long that it has to leave its input
-unread; resharded: the sources get another number of shards, once or twice, and every process gets
-the file that says so at a time of its own, while something else is wrong, too; output resharded:
-the same of the output; input gone: while the ingestion of a source is away, retention deletes what
-it has not read, and in the end an operator gives that up; made anew: all processes end, and the
-topics of the pipeline, or those of its streams, or those of its stages, are deleted and created
-again, while the disks, the index and all other topics stay; input recreated: the topic of an input
-is deleted and created again while the pipeline runs, and in the end an operator gives up what is
-missing of it; arrival: event time is the arrival, by the clocks of leaders, which are wrong, and
-jump forth and back with every new leader; scaled: the manager moves a replica to a node of the pool
-because its node is busy or lost, perhaps for good, and back, while the nodes and the manager are
-struck; outlived: as made anew, but some processes of the first life go on for a while; overload:
-for a while more rows come than a stage can process in time, and an input falls silent or a replica
-dies meanwhile, or before; too large: some rows of a stage are larger than its stream holds, so that
-notices are in their place, under the usual faults; delta: four sources and five stages, which join
-inputs of different depth, under the usual faults; new column: a stage gets a further column while
-it runs, and then the stage after it a version that needs it; own bounds: of two outputs one has a
-longer ``max_delay``, and an input falls silent for longer than the other one's, mostly for less
-than that of the patient one; overloaded chain: as overload, and another stage reads what the
-overloaded one shows, and in half of the seeds is overloaded, too; split: a shard is split because
-an operator wants it, once or again, or since the manager finds that no move helps it, while its
-nodes, those of the halves and the manager are struck; in some seeds the function is not key by key,
-or a half is slower than the shard, or an operator moves the shard meanwhile.
+deleted that it has not read, and it asks the replicas to make them again, or all of a stream are
+lost, of the stage or of a source whose reader is away, and their partitions grow past them;
+upgraded: the replicas of a stage get another version of its function one after the other: some are
+restarted with it, others go on with the old one until the new one counts; in half of the seeds its
+windows come of other sums, so that no replica goes on from the state of the old one, which is then
+deleted; end trimmed: who reads a stage is away while its branch ends, and mostly until the record
+that says so is trimmed; slow corrections: the replicas of a stage with long batches correct one
+after the other, and the end of the failure is told when the first has done so; added late: blocks
+of the inputs are deleted before the processes of a stage begin for the first time, and one of them
+is struck when it has; or all are away before the first result, and further blocks are deleted
+meanwhile; pushed back: a source may keep few blocks, and who reads it is away for so long that it
+has to leave its input unread; resharded: the sources get another number of shards, once or twice,
+and every process gets the file that says so at a time of its own, while something else is wrong,
+too; output resharded: the same of the output; input gone: while the ingestion of a source is away,
+retention deletes what it has not read, and in the end an operator gives that up; made anew: all
+processes end, and the topics of the pipeline, or those of its streams, or those of its stages, are
+deleted and created again, while the disks, the index and all other topics stay; input recreated:
+the topic of an input is deleted and created again while the pipeline runs, and in the end an
+operator gives up what is missing of it; arrival: event time is the arrival, by the clocks of
+leaders, which are wrong, and jump forth and back with every new leader; scaled: the manager moves a
+replica to a node of the pool because its node is busy or lost, perhaps for good, and back, while
+the nodes and the manager are struck; outlived: as made anew, but some processes of the first life
+go on for a while; overload: for a while more rows come than a stage can process in time, and an
+input falls silent or a replica dies meanwhile, or before; too large: some rows of a stage are
+larger than its stream holds, so that notices are in their place, under the usual faults; delta:
+four sources and five stages, which join inputs of different depth, under the usual faults; new
+column: a stage gets a further column while it runs, and then the stage after it a version that
+needs it; own bounds: of two outputs one has a longer ``max_delay``, and an input falls silent for
+longer than the other one's, mostly for less than that of the patient one; overloaded chain: as
+overload, and another stage reads what the overloaded one shows, and in half of the seeds is
+overloaded, too; split: a shard is split because an operator wants it, once or again, or since the
+manager finds that no move helps it, while its nodes, those of the halves and the manager are
+struck; in some seeds the function is not key by key, or a half is slower than the shard, or an
+operator moves the shard meanwhile.
 """
 
 

@@ -48,6 +48,8 @@ class Runs:
         self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
         self.lives: list[Life] = []
         """Lives of all runs."""
+        self.lost_input = False
+        """Whether the run before ended because blocks of an input were missing or differed."""
         self.restarts = 0
         self.is_dead = False
         self.link = Link()

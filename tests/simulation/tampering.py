@@ -172,6 +172,13 @@ class Tampering:
         for writer in self._pipeline.stream_writers(stream):
             self._delete(stream, writer, *self._blocks_needed(log_state, writer, None))
 
+    def lose_partitions(self, stream: str) -> None:
+        """All blocks of a stream are lost, whoever wrote them, and their partitions grow again."""
+        for writer in self._pipeline.stream_writers(stream):
+            topic = self._pipeline.topic_names.blocks(stream, writer)
+            for number, _ in enumerate(self._log.topics[topic][1]):
+                self._network.lose_blocks(TopicPartition(topic, number))
+
     def lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
         """Blocks of one writer are gone, or hold other rows, as far as another one has closed
         the same buckets.

@@ -284,7 +284,7 @@ class World:
         self.producers = Producers(
             options, self.sent, self.scheduler, self.log, self.network, self.history
         )
-        self._blocks_deleted_again = False
+        self._blocks_deleted_again = self._blocks_lost = False
         self._rollout: new_column.Rollout | None = None
         self._rare: dict[str, Callable[[Fault], None]] = {
             leaders_clocks.KIND: self.producers.displace,
@@ -521,6 +521,8 @@ class World:
         runs.link.planned = []
         port = Port(self.network, process, link)
         port.life = Life(self.scheduler.now_ms + delay_ms)
+        if self._blocks_lost:
+            port.life.struck(ends.BLOCKS_LOST, self.scheduler.now_ms)
         if self._blocks_deleted_again:
             port.life.struck(ends.BLOCKS_DELETED_AGAIN, self.scheduler.now_ms)
         runs.lives.append(port.life)
@@ -563,6 +565,8 @@ class World:
                 raise
             if service is not None:
                 service.stop()
+            if isinstance(service, SimulatedReplica):
+                self.runs[process.key].lost_input = service.lost_input
             self.scheduler.end_threads(process)
         finally:
             port.life.ended_ms = self.scheduler.now_ms
@@ -784,7 +788,11 @@ class World:
             engine.cores = scaled.cores(self.options, process.key)
             if self._moving is None or not self._moving.has(process.key):
                 node = context.pipeline.places().node_of(name)
-                return SimulatedReplica(context, engine, disks, node, port=port)
+                alone = SimulatedReplica(context, engine, disks, node, port=port)
+                if self.runs[process.key].lost_input:  # as its node does
+                    self.runs[process.key].lost_input = False
+                    alone.prove_input()
+                return alone
             made = SimulatedNode(
                 context,
                 port,
@@ -924,6 +932,9 @@ class World:
             kept = self.log.partition(at).end - fault.duration_ms
             self.network.delete({at: max(0, kept)}, self.log.admin())
             return
+        if fault.kind == ends.BLOCKS_LOST:
+            self._lose_partitions(fault.target)
+            return
         if fault.kind != "all blocks deleted":
             is_spoilt = fault.kind == "blocks spoilt"
             self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
@@ -941,6 +952,15 @@ class World:
         is_delivered = fault.target in [each.stream for each in self.options.outputs]
         if not is_delivered or (at.topic in self.log.topics and self.log.partition(at).end > 0):
             self._tampering.lose_all_blocks(fault.target)
+
+    def _lose_partitions(self, stream: str) -> None:
+        """Lose all blocks of ``stream``, while their partitions grow again."""
+        self._blocks_lost = True
+        for runs in self.runs.values():
+            for life in runs.lives:
+                if life.ended_ms is None:
+                    life.struck(ends.BLOCKS_LOST, self.scheduler.now_ms)
+        self._tampering.lose_partitions(stream)
 
     def _recreate_input(self, fault: Fault) -> None:
         """Delete the topic of a source that has recorded a position, and create it again at once

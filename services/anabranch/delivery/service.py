@@ -11,6 +11,7 @@ fenced ends: a newer one delivers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
@@ -59,6 +60,7 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import Part
+from anabranch.streams.block_heads import BlockHeads
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.gone_blocks import gone_range
 from anabranch.streams.heartbeats import HeartbeatSender
@@ -339,18 +341,24 @@ class DeliveryService:
             self._recompute_client.ask({self._output.stage: gone})
 
     def _gone_after(self, bucket: int) -> tuple[int, int] | None:
-        """Return the first and last bucket after ``bucket`` with deleted blocks; None if none."""
-        stage, names = self._output.stage, self._pipeline.topic_names
-        reader = self._context.log.reader(committed=False, headers=False)
-        try:
+        """Return the first and last bucket after ``bucket`` of which blocks are gone; None if there
+        is none. Blocks of as many buckets as a run may have are proven to be there: the run that
+        could not be read is among them.
+        """
+        stage, names, log = self._output.stage, self._pipeline.topic_names, self._context.log
+        reader, heads = (
+            log.reader(committed=False, headers=False),
+            BlockHeads(log, self._context.clock),
+        )
+        with closing(reader), closing(heads):
             return gone_range(
                 reader,
                 lambda replica: names.blocks(stage, replica),
                 self._following().log_state,
                 bucket,
+                heads=heads,
+                proven_max=DELIVERY_BUCKETS_MAX,
             )
-        finally:
-            reader.close()
 
     def _live_has_any(self) -> bool:
         """Return whether anything was delivered to the live topic.

@@ -31,6 +31,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import BoundaryRecord, LogSnapshot, Part, Recomputed
 from anabranch.protocol.stage.recomputation import RecomputeReplies, recomputed_records
+from anabranch.streams.block_heads import BlockHeads
 from anabranch.streams.block_writer import BlockWriter
 from anabranch.streams.gone_blocks import GoneBlocks
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
@@ -261,8 +262,9 @@ class SourceRecomputeServer:
                 )
             last = min(ask.bucket_last, log_state.upto)
             stable = log_state.stable(ask.bucket_first, last) if last >= ask.bucket_first else []
-        gone = GoneBlocks(probe, partial(self._names.blocks, self._stream))
-        wanted = [each for each in stable if gone.is_gone(each[1], each[2])][:ASK_BUCKETS_MAX]
+        with contextlib.closing(BlockHeads(self._context.log, self._context.clock)) as heads:
+            gone = GoneBlocks(probe, partial(self._names.blocks, self._stream), heads)
+            wanted = [each for each in stable if gone.is_gone(each[1], each[2])][:ASK_BUCKETS_MAX]
         rereads = batches.rereads({bucket for bucket, _, _ in wanted})
         if rereads is None:
             raise _UnableError(

@@ -5,7 +5,7 @@ Each question is answered once the followers have read the logs to their current
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
+from anabranch.streams.block_heads import BlockHeads
 from anabranch.streams.gone_blocks import gone_range, last_gone
 from anabranch.streams.log_end import end_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.topic_names import TopicNames
-    from anabranch.ports import Condition, EventLog, LogReader
+    from anabranch.ports import Clock, Condition, EventLog, LogReader
     from anabranch.processing.follower import InputFollower
+    from anabranch.protocol.log.boundary_log import LogState
 
 
 class StageInputs:
@@ -47,8 +49,15 @@ class StageInputs:
         self._followers = followers
         self._lock = lock
         self._pause = pause
+        self._proves_by: Clock | None = None
         self._forgot = 0
         self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
+
+    def prove_blocks(self, clock: Clock) -> None:
+        """Let ``missing`` prove from now on that blocks are there, after they could not be read: a
+        partition that lost them may have grown past their offsets since.
+        """
+        self._proves_by = clock
 
     def forget(self, upto: int) -> None:
         """Forget the buckets up to ``upto``, which a checkpoint of this process holds."""
@@ -118,9 +127,7 @@ class StageInputs:
                         f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log"
                         " no longer describes them"
                     )
-                found = gone_range(
-                    reader, partial(self._names.blocks, stream), log_state, after, lock=self._lock
-                )
+                found = self._gone_range(stream, reader, log_state, after)
                 if found is not None:
                     gone[stream] = found
         if gone and after >= self._gone[0]:
@@ -129,6 +136,19 @@ class StageInputs:
             f"the blocks of {stream} from bucket {first} on are deleted"
             for stream, (first, _) in gone.items()
         )
+
+    def _gone_range(
+        self, stream: str, reader: LogReader, log_state: LogState, after: int
+    ) -> tuple[int, int] | None:
+        """Return the first and last bucket of ``stream`` after ``after`` of which blocks are gone;
+        None if there is none.
+        """
+        topic_of, clock = partial(self._names.blocks, stream), self._proves_by
+        if clock is None:
+            return gone_range(reader, topic_of, log_state, after, lock=self._lock)
+        log, is_elsewhere = self._elsewhere.get(stream, self._log), stream in self._elsewhere
+        with closing(BlockHeads(log, clock, is_elsewhere=is_elsewhere)) as heads:
+            return gone_range(reader, topic_of, log_state, after, lock=self._lock, heads=heads)
 
     def gone(self) -> dict[str, tuple[int, int]]:
         """Return, by stream, the (first, last) missing bucket for the attempted start that lacks

@@ -522,6 +522,9 @@ class Node:
         if self._load is not None:
             made.node_load = self._load
         made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
+        before = self._made.get(label)
+        if before is not None and before.lost_input:
+            made.prove_input()
         shard = label.rpartition(".")[0]
         if context.pipeline.may_split:
             made.split.access = OwnSplit(

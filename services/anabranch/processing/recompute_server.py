@@ -38,6 +38,7 @@ from anabranch.protocol.stage.recomputation import (
     recomputed_records,
 )
 from anabranch.protocol.stage.recovery import CleanPoints
+from anabranch.streams.block_heads import BlockHeads
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.gone_blocks import GoneBlocks
 from anabranch.streams.heartbeats import ControlWriter
@@ -184,7 +185,9 @@ class RecomputeServer:
             _UnableError: this replica cannot recompute the range.
             Fenced: this process is not the writer any more.
         """
-        own_replica, reader = self._own, self._context.log.reader(committed=False, headers=False)
+        own_replica, log = self._own, self._context.log
+        reader = log.reader(committed=False, headers=False)
+        heads = BlockHeads(log, self._context.clock)
         points = CleanPoints([own_replica.replica])
         own = self._follow(own_replica.stage, points)
         try:
@@ -194,7 +197,8 @@ class RecomputeServer:
                     f"buckets of {own_replica.stage} up to {log_state.forgotten} are trimmed, and"
                     " its log no longer describes them"
                 )
-            gone_blocks = GoneBlocks(reader, partial(self._names.blocks, own_replica.stage))
+            topic_of = partial(self._names.blocks, own_replica.stage)
+            gone_blocks = GoneBlocks(reader, topic_of, heads)
             stable = (
                 log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto))
                 if ask.bucket_first <= log_state.upto
@@ -219,6 +223,7 @@ class RecomputeServer:
             return AskOutcome.RECOMPUTED, ""
         finally:
             own.close()
+            heads.close()
             reader.close()
 
     def _follow(

@@ -45,7 +45,7 @@ from anabranch.protocol.control.records import (
     ReplicaLoad,
     ReplicaState,
 )
-from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.limits import BUCKET_MAX, HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import STANDING_BY, StandbyProcess
@@ -100,6 +100,8 @@ class StageReplica:
         """Move of the replica to another node. The node sets it before ``start``."""
         self.node_load = NodeLoad(pipeline, context.clock, engine.cores)
         """Load of the node, whose stages share its cores. The node sets it before ``start``."""
+        self.lost_input = False
+        """Whether the replica ended because blocks of an input were missing or differed."""
         self._context, self._engine = context, engine
         self._own = own = ReplicaIdentity.of(
             pipeline, label, node, may_run_elsewhere=may_run_elsewhere, has_place=has_place
@@ -132,6 +134,12 @@ class StageReplica:
         self._neighbours: Neighbours | None = None
         self._primary: Primary | None = None
         self._ended = False
+
+    def prove_input(self) -> None:
+        """Let the start prove that the inputs' blocks are there, because the replica's previous
+        process could not read some. Call it before ``start``.
+        """
+        self._inputs.prove_blocks(self._context.clock)
 
     def start(self) -> None:
         """Build the query; then begin an epoch and continue from the newest checkpoint, or stand
@@ -344,6 +352,9 @@ class StageReplica:
         primary.runner.note_split(is_read=split.is_read, is_awaited=split.is_awaited)
         try:
             primary.step()
+        except DataMissing:
+            self.lost_input = True
+            raise
         except Fenced:
             # A batch of this replica may end after another replica has ended the stream.
             if not primary.stream_has_ended:

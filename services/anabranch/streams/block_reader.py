@@ -19,6 +19,7 @@ from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, diges
 from anabranch.pipeline.topic_names import stream_of_blocks
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
+from anabranch.protocol.log.lost_blocks import is_block_of
 from anabranch.protocol.log.records import Part
 from anabranch.streams.range_reader import RangeReader
 
@@ -107,7 +108,9 @@ class BlockReader:
         """
         parts = self._readable(parts)
         blocks: list[_Found] = [{} for _ in parts]
-        index = {(p.partition, p.attempt, p.bucket): i for i, p in enumerate(parts)}
+        index: dict[tuple[int, int], list[int]] = {}
+        for i, part in enumerate(parts):
+            index.setdefault((part.partition, part.bucket), []).append(i)
         ranges: dict[int, list[Part]] = {}
         for part in parts:
             ranges.setdefault(part.partition, []).append(part)
@@ -134,7 +137,7 @@ class BlockReader:
         replica: str,
         ranges: dict[int, list[Part]],
         parts: Sequence[Part],
-        index: dict[tuple[int, str, int], int],
+        index: dict[tuple[int, int], list[int]],
         blocks: list[_Found],
     ) -> None:
         topic, reader = self._topic_of(replica), self._readers.get(replica)
@@ -157,14 +160,14 @@ class BlockReader:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
         parts: Sequence[Part],
-        index: dict[tuple[int, str, int], int],
+        index: dict[tuple[int, int], list[int]],
         blocks: list[_Found],
     ) -> None:
         try:
             head = BlockHeaders.decode(headers)
-            at = index.get((partition, head.attempt, head.bucket))
-            if at is not None and parts[at].offset_first <= offset < parts[at].offset_next:
-                self._keep(blocks[at], head, value)
+            for at in index.get((partition, head.bucket), ()):
+                if is_block_of(parts[at], head.bucket, head.attempt, offset):
+                    self._keep(blocks[at], head, value)
         except RemoteProtocolError:
             return  # not a block; if a part needs one here, the count of blocks will be wrong
 

@@ -1,18 +1,20 @@
-"""Checks whether the blocks after a position still exist. A process checks before it starts, so
-that it does not fail in the middle of its first batch.
+"""Checks whether the blocks after a position still exist (``protocol.log.lost_blocks``). A process
+checks before it starts, so that it does not fail in the middle of its first batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from typing import Final
 
 from anabranch.ports import EventLog, LogReader, TopicPartition
-from anabranch.protocol.limits import ASK_BUCKETS_MAX
 from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.lost_blocks import gone_buckets, is_deleted, is_out_of_bounds
 from anabranch.protocol.log.records import Part
 from anabranch.protocol.stage.planner import TakenBucket
+from anabranch.streams.block_heads import BlockHeads
 
 Lock = AbstractContextManager[object]
 """Lock of a log state that another thread changes. It is never held while waiting for the log."""
@@ -21,16 +23,22 @@ _ALONE: Final[Lock] = nullcontext()
 
 
 class GoneBlocks:
-    """Finder of one stream's blocks that were deleted, or lost with a broker's disk: an offset
-    below the first one of its partition, or beyond the end. Asks for these of each partition once,
-    and again when a part of blocks that were written since may be beyond the end.
+    """Finder of one stream's blocks that were deleted or lost. Asks for the first offset and the
+    end of each partition once, and again when a part of blocks that were written since may be
+    beyond the end.
     """
 
-    def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        topic_of: Callable[[str], str],
+        heads: BlockHeads | None = None,
+    ) -> None:
         """Keep the arguments. ``reader`` is asked for offsets; ``topic_of`` maps a writer to its
-        block topic.
+        block topic. Without ``heads``, blocks that were lost from a partition that has grown past
+        them since are not found.
         """
-        self._reader, self._topic_of = reader, topic_of
+        self._reader, self._topic_of, self._heads = reader, topic_of, heads
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         """First offset and end of each partition."""
         self._asked_for: dict[TopicPartition, int] = {}
@@ -44,11 +52,10 @@ class GoneBlocks:
         Raises:
             Unavailable: the log does not answer.
         """
-        return any(
-            part.offset_first < first or part.offset_next > end
-            for part in parts
-            for first, end in [self._ends_of(writer, part)]
-        )
+        parts = [*parts]
+        if self._are_out_of_bounds(writer, parts):
+            return True
+        return self._heads is not None and not self._are_held(self._heads, writer, parts)
 
     def is_deleted(self, writer: str, parts: Iterable[Part]) -> bool:
         """Return whether any block of ``parts`` is deleted: all readers had passed it, and a new
@@ -57,7 +64,15 @@ class GoneBlocks:
         Raises:
             Unavailable: the log does not answer.
         """
-        return any(part.offset_first < self._ends_of(writer, part)[0] for part in parts)
+        return any(is_deleted(part, self._ends_of(writer, part)[0]) for part in parts)
+
+    def _are_out_of_bounds(self, writer: str, parts: Iterable[Part]) -> bool:
+        """Return whether any block of ``parts`` is outside its partition."""
+        return any(is_out_of_bounds(part, *self._ends_of(writer, part)) for part in parts)
+
+    def _are_held(self, heads: BlockHeads, writer: str, parts: Iterable[Part]) -> bool:
+        """Return whether the blocks at the offsets of ``parts`` are those of the parts."""
+        return heads.are_held(self._topic_of(writer), parts)
 
     def _ends_of(self, writer: str, part: Part) -> tuple[int, int]:
         """Return the first offset and the end of the partition of ``part``."""
@@ -68,17 +83,12 @@ class GoneBlocks:
             self._asked_for[at] = part.offset_next
         return known
 
-    def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
+    def gone(self, buckets: Iterable[TakenBucket], proven_max: int | None = None) -> list[int]:
         """Return those of ``buckets``, in the form of ``LogState.stable``, of which blocks are
-        gone; at most the first ASK_BUCKETS_MAX.
+        gone; at most the first ASK_BUCKETS_MAX. ``proven_max`` is that of ``gone_buckets``.
         """
-        found: list[int] = []
-        for bucket, writer, parts in buckets:
-            if self.is_gone(writer, parts):
-                found.append(bucket)
-                if len(found) == ASK_BUCKETS_MAX:
-                    break
-        return found
+        are_held = None if self._heads is None else partial(self._are_held, self._heads)
+        return gone_buckets(buckets, self._are_out_of_bounds, are_held, proven_max)
 
 
 def last_gone(
@@ -138,15 +148,18 @@ def gone_range(
     after: int,
     *,
     lock: Lock = _ALONE,
+    heads: BlockHeads | None = None,
+    proven_max: int | None = None,
 ) -> tuple[int, int] | None:
     """Return the first and last of the at most ASK_BUCKETS_MAX first stable buckets after ``after``
     of which blocks are gone; None if there is none.
 
     Arguments are as in ``last_gone``; ``after`` is the last bucket that was read already.
+    ``heads`` and ``proven_max`` are those of ``GoneBlocks``.
     """
     with lock:
         if log_state.upto <= after:
             return None
         stable = log_state.stable(max(after, log_state.forgotten) + 1, log_state.upto)
-    found = GoneBlocks(reader, topic_of).gone(stable)
+    found = GoneBlocks(reader, topic_of, heads).gone(stable, proven_max)
     return (found[0], found[-1]) if found else None

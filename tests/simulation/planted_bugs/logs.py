@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from simulation.ends import BLOCKS_LOST
 from simulation.planting import OVER, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
@@ -255,12 +256,23 @@ LOGS: Final = (
     ),
     Mutant(
         "blocks_of_any_attempt",
-        "streams.block_reader:BlockReader._take",
-        "index.get((partition, head.attempt, head.bucket))",
-        "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)",
-        "rule 7",
-        ("zombie", "double", "twins", "race"),
-        by=("ends",),
+        "protocol.log.lost_blocks:is_block_of",
+        "(bucket, attempt) == (part.bucket, part.attempt)",
+        "bucket == part.bucket",
+        "rule 7, LB1",
+        (BLOCKS_LOST,),
+        scenario="asked for",
+        by=("progress", "ends", "streams"),
+    ),
+    Mutant(
+        "other_blocks_at_the_offsets_are_not_seen",
+        "protocol.log.lost_blocks:gone_buckets",
+        "is_gone = not are_held(writer, parts)",
+        "is_gone = False",
+        "LB1",
+        (BLOCKS_LOST,),
+        scenario="asked for",
+        by=("progress",),
     ),
     Mutant(
         "first_segments_not_named",

@@ -32,6 +32,7 @@ from anabranch.protocol.log.records import GivenUp
 from harness import output_world, outputs
 from harness.control_topics import all_control_records
 from harness.outputs import Replica, delivered, drain, rows
+from harness.regrowth import lose_and_grow
 from harness.sources import everything
 from harness.trimmed_log import trim_below_snapshot
 
@@ -507,12 +508,28 @@ def test_blocks_that_were_lost_with_a_disk_are_asked_for_by_a_new_output_too(wor
     world.check()
 
 
+def test_blocks_at_whose_offsets_other_blocks_are_by_now_are_asked_for(world: World) -> None:
+    """A partition that lost them has grown past their offsets: no bound shows it."""
+    world.feed(2, {1: 6, 2: 5})
+    places = [TopicPartition("p.totals.blocks.0", partition) for partition in (0, 1)]
+    lost = [lose_and_grow(world.log, at) for at in places]
+    service = world.service()
+    service.step()
+    assert service.status.state == "waiting"
+    assert "requested buckets 1..2 of totals" in (service.status.waiting_for or "")
+    for at, records in zip(places, lost, strict=True):
+        world.log.partition(at)._records[:] = records
+    world.clock.advance(10_000)
+    drain(service, 2)
+    world.check()
+
+
 def test_blocks_that_are_not_as_they_should_be_are_waited_for(world: World) -> None:
     """They are not deleted: asking would bring nothing."""
     world.feed(2, {1: 6})
     blocks = world.log.partition(TopicPartition("p.totals.blocks.0", 0))
     kept = list(blocks._records)
-    blocks._records[:] = [replace(record, headers=()) for record in kept]
+    blocks._records[:] = [replace(record, value=b"") for record in kept]
     service = world.service()
     service.step()
     assert service.status.state == "waiting"

@@ -15,6 +15,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.log.records import Part
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
+from harness.regrowth import lose_and_grow
 from harness.source_world import World
 from harness.sources import StreamView, report
 from harness.waiting import wait_until
@@ -66,6 +67,12 @@ class Asking(World):
         settings = self.log.topics[topic][0]
         admin.delete_topics([topic])
         admin.create([settings])
+
+    def lose_blocks_and_grow(self) -> None:
+        """Lose them, while the topic grows past their offsets."""
+        topic = self.pipeline.topic_names.blocks("reports", "0")
+        for partition in range(self.pipeline.partitions):
+            lose_and_grow(self.log, TopicPartition(topic, partition))
 
     def ask(self, process: IngestionService, first: int, last: int) -> AskReply:
         """Return the last reply to a request."""
@@ -128,13 +135,16 @@ def test_deleted_blocks_are_made_again_from_the_input(
     assert {1, 2} <= set(world.view.cars()), "the source goes on"
 
 
+@pytest.mark.parametrize("grows", [False, True])
 def test_blocks_that_were_lost_with_a_disk_are_made_again_from_the_input(
-    world: Asking, process: IngestionService
+    world: Asking, process: IngestionService, grows: bool
 ) -> None:
-    """No first offset shows it: the partitions begin at 0, as before."""
+    """No first offset shows it: the partitions begin at 0, as before; nor an end where they have
+    grown since.
+    """
     world.read_input(process)
     whole = {bucket: table.sort_by("car") for bucket, table in world.view.stable().items()}
-    world.lose_blocks()
+    world.lose_blocks_and_grow() if grows else world.lose_blocks()
     reply = world.ask(process, 1, 9)
     assert (reply.outcome, reply.reason) == (AskOutcome.RECOMPUTED, "")
     view = StreamView(world.log, world.pipeline, world.clock)

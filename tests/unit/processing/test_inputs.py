@@ -101,6 +101,14 @@ def test_what_is_gone_is_reported_and_requested(inputs: Inputs) -> None:
     assert inputs.made.gone() == {}
 
 
+def test_after_a_read_that_failed_blocks_are_proven_to_be_there(inputs: Inputs) -> None:
+    """What is at their offsets is none of them: the partition lost them, and has grown since."""
+    assert inputs.made.missing(3) == ""
+    inputs.made.prove_blocks(SystemClock())
+    assert inputs.made.missing(3) == "the blocks of a from bucket 4 on are deleted"
+    assert inputs.made.gone() == {"a": (4, 9)}
+
+
 def test_what_was_forgotten_on_purpose_cannot_be_needed(inputs: Inputs) -> None:
     inputs.made.complete()
     inputs.made.forget(4)

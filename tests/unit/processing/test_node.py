@@ -81,6 +81,7 @@ class Waiting:
         self.may_run_elsewhere = may_run_elsewhere
         self.has_place = has_place
         self.stopping = context.stopping
+        self.lost_input = self.proves_input = False
         self.status, self.dies_of = ServiceStatus(), None
         MADE.append(self)
 
@@ -93,6 +94,10 @@ class Waiting:
             self.status.state = "standby"
         else:
             self.begin()
+
+    def prove_input(self) -> None:
+        """Note that the inputs' blocks are to be proven."""
+        self.proves_input = True
 
     def begin(self) -> None:
         """Make the replica begin on this node."""
@@ -477,6 +482,19 @@ def test_a_fence_is_judged_by_all_moves_there_are(world: World) -> None:
     old._placement_next_ms = world.clock.monotonic_ms() + 60_000
     MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
     becomes(old, {})
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_replica_that_lacked_input_proves_it_when_it_is_started_again(
+    world: World, lost: bool
+) -> None:
+    node = world.node(OLD)
+    becomes(node, {"s.0": "running"})
+    MADE[0].lost_input, MADE[0].dies_of = lost, DataMissing("found 0 blocks")  # type: ignore[assignment]
+    becomes(node, {"s.0": "restarting"})
+    world.clock.advance(1_000)
+    becomes(node, {"s.0": "running"})
+    assert [each.proves_input for each in MADE] == [False, lost]
 
 
 def test_a_log_that_cannot_be_read_ends_no_node(

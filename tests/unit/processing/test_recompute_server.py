@@ -39,6 +39,7 @@ from anabranch.streams.range_query import RangeQuery
 from harness import outputs, sources
 from harness.control_topics import all_control_records
 from harness.outputs import STAGE
+from harness.regrowth import lose_and_grow
 from harness.trimmed_log import trim_below_snapshot
 
 INPUT = "means"
@@ -316,6 +317,27 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
     assert world.readable(1, LAST) == [3, 4, 5, 6, 7, 8, 9]
     assert world.begun == [-1]
     assert world.disk.directories == {}
+
+
+def test_blocks_at_whose_offsets_other_blocks_are_by_now_are_made_again(world: World) -> None:
+    """The partition that lost them has grown past them."""
+    lose_and_grow(world.log, TopicPartition(world.names.blocks(STAGE, "0"), 1))
+    assert world.readable(1, LAST) == [2, 4, 6, 8]
+    assert world.settle(with_request(world, world.ask(3))) == [
+        (AskOutcome.TAKEN, ""),
+        (AskOutcome.RECOMPUTED, ""),
+    ]
+    assert world.readable(1, LAST) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_own_version_at_whose_offsets_other_blocks_are_is_not_named(world: World) -> None:
+    for replica in "01":
+        lose_and_grow(world.log, TopicPartition(world.names.blocks(STAGE, replica), 1))
+    recomputing = with_request(world, replica="1")
+    world.clock.sleep_ms(3_000)
+    assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
+    assert world.readable(1, LAST) == [*range(1, LAST + 1)]
+    assert world.begun == [-1], "nothing was left to name again"
 
 
 def test_while_it_works_it_says_so_again(world: World) -> None:
