@@ -221,7 +221,7 @@ demo-outage: classes ## three participants, of whom one goes away and comes back
 	$(BIN)/python -m examples.federation.demo $(ARGS)
 
 .PHONY: demo-overload
-demo-overload: classes ## a stage gets twice what it can process: results in time from part of the rows, then corrected, compared with an oracle (two to four minutes; ARGS="--shed keys")
+demo-overload: classes ## a stage gets twice what it can process: results in time from part of the rows, then corrected, compared with an oracle (two to four minutes; ARGS="--shed keys"; "--fault kill-correcting": something fails besides)
 	@PYTHONPATH=services $(BIN)/python -m experiments.overload.demo $(ARGS)
 
 .PHONY: bench

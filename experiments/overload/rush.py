@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ SERVICES: Final = ("ingestion", "processing", "delivery")
 SCALER: Final = "consistency_manager"
 MAX_DELAY_MS: Final = 4_000
 """Bound that the pipeline files state."""
+_NODE: Final = "processing/local.0"
+_SOURCE: Final = "ingestion/passages"
 _TICK_S: Final = 0.05
 _READY_S: Final = 300.0
 IN_TIME_MS: Final = 4_000
@@ -63,6 +66,23 @@ class Course:
     rush_s: float
 
 
+class Fault(StrEnum):
+    """Fault beside a rush."""
+
+    KILL = "kill"
+    """The node is killed in the middle of the rush."""
+    KILL_CORRECTING = "kill-correcting"
+    """The node is killed while it corrects, CORRECTING_S after the rush."""
+    CUT = "cut"
+    """The source is cut off from the middle of the rush until CUT_S later."""
+
+
+CORRECTING_S: Final = 6.0
+"""Time after the rush in which corrections have begun and have not ended, in seconds."""
+CUT_S: Final = 10.0
+"""Duration of a cut, in seconds: longer than the stage waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class First:
     """First result of a gate in a window on a live topic."""
@@ -72,6 +92,8 @@ class First:
     shed: int
     """Per mille of the rows that it lacks."""
     is_tentative: bool
+    lacks_input: bool = False
+    """Whether it names an input as missing."""
 
 
 class Truth:
@@ -176,7 +198,8 @@ class Shown:
             return
         key, result = _parsed(message)
         shed = int(header(message, "anabranch-shed") or 0)
-        self.first.setdefault(key, First(now_ms, result, shed, kind == "tentative"))
+        lacks_input = bool(header(message, "anabranch-missing"))
+        self.first.setdefault(key, First(now_ms, result, shed, kind == "tentative", lacks_input))
         if key[0] not in self.delays_ms:
             self.delays_ms[key[0]] = now_ms - key[0]
             self.shed[key[0]] = shed
@@ -273,13 +296,26 @@ class Rush:
         self.traffic: Traffic | None = None
         self.shown: dict[str, Shown] = {name: Shown() for name in self.pipeline.outputs}
 
-    def run(self, course: Course, each_s: Callable[[Rush, float], None]) -> list[Outcome]:
+    def run(
+        self,
+        course: Course,
+        each_s: Callable[[Rush, float], None],
+        fault: Fault | None = None,
+    ) -> list[Outcome]:
         """Run the whole course. ``each_s`` is called about once a second, with the seconds since
-        the begin of the rush.
+        the begin of the rush. ``fault``: what else fails; its node is killed, or its source is cut
+        off.
         """
         log = self._folder / "up.log"
         services = SERVICES if self.pipeline.scaling is None else (*SERVICES, SCALER)
-        deployment = Deployment(self._path, self._folder / "state", log, only=services)
+        deployment = Deployment(
+            self._path,
+            self._folder / "state",
+            log,
+            only=services,
+            drills=fault is Fault.CUT,
+        )
+        breaks = Breaking(deployment, fault, self._say)
         try:
             self._say(f"starting a broker, Spark and {', '.join(services)}")
             deployment.wait_ready(_READY_S)
@@ -293,7 +329,7 @@ class Rush:
             self.readers.start()
             self.traffic = traffic = Traffic(kafka, "passages", course.calm)
             traffic.start()
-            outcomes, began_ms = self._drive(deployment, traffic, course, each_s, kafka)
+            outcomes, began_ms = self._drive(deployment, breaks, course, each_s, kafka)
             at_s = {
                 step.step: (step.written_ms - began_ms) / 1_000
                 for step in reversed(self._steps(kafka))
@@ -314,7 +350,7 @@ class Rush:
     def _drive(
         self,
         deployment: Deployment,
-        traffic: Traffic,
+        breaks: Breaking,
         course: Course,
         each_s: Callable[[Rush, float], None],
         kafka: str,
@@ -325,6 +361,8 @@ class Rush:
             RuntimeError: the scaler has split the stage before the rush, so the run would not show
                 what the split does about it.
         """
+        assert self.traffic is not None, "it runs"  # noqa: S101
+        traffic = self.traffic
         wait, steady = _Waiting(self, deployment, each_s), Lasting(course.before_s)
         wait.until(
             lambda: steady.holds(
@@ -338,7 +376,9 @@ class Rush:
         began_ms = received_ms()
         wait.began_ms = began_ms
         traffic.rows_per_s = course.rush
-        wait.seconds(course.rush_s)
+        wait.seconds(course.rush_s / 2)
+        breaks.in_rush()
+        wait.seconds(course.rush_s - (received_ms() - began_ms) / 1_000)
         ended_ms = received_ms()
         traffic.rows_per_s = course.calm
         backlogs = {
@@ -347,6 +387,8 @@ class Rush:
             )
             for name, shown in self.shown.items()
         }
+        wait.seconds(CORRECTING_S)
+        breaks.in_corrections()
         wait.until(
             lambda: all(self._has_caught_up(each, ended_ms) for each in self.shown.values()),
             _CORRECTED_S,
@@ -476,7 +518,7 @@ def _unsound(
             answer[window],
         )
         for window, first in shown.first.items()
-        if window[0] <= last_ms
+        if window[0] <= last_ms and not first.lacks_input
     )
 
 
@@ -506,6 +548,34 @@ class Lasting:
         elif self._since_s is None:
             self._since_s = now_s
         return self._since_s is not None and now_s - self._since_s >= self.for_s
+
+
+class Breaking:
+    """Fault of a run, at its time."""
+
+    def __init__(
+        self, deployment: Deployment, fault: Fault | None, say: Callable[[str], None]
+    ) -> None:
+        self._deployment, self._fault, self._say = deployment, fault, say
+
+    def in_rush(self) -> None:
+        """Do what is to be done in the middle of the rush."""
+        if self._fault is Fault.KILL:
+            self._kill()
+        elif self._fault is Fault.CUT:
+            self._say(f"{_SOURCE} is cut off for {CUT_S:g} s")
+            self._deployment.drill("cut", _SOURCE)
+            time.sleep(CUT_S)
+            self._deployment.drill("heal", _SOURCE)
+
+    def in_corrections(self) -> None:
+        """Do what is to be done while the stage corrects."""
+        if self._fault is Fault.KILL_CORRECTING:
+            self._kill()
+
+    def _kill(self) -> None:
+        self._deployment.kill(_NODE)
+        self._say(f"{_NODE} is killed, and started again")
 
 
 class _Waiting:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -26,6 +26,8 @@ from experiments.overload.kept import Passage, is_sound, least_of, result_of
 from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
 from experiments.overload.rush import (
     MAX_DELAY_MS,
+    Breaking,
+    Fault,
     Lasting,
     Outcome,
     Shown,
@@ -247,3 +249,51 @@ def test_the_first_results_of_a_rush_are_judged_by_the_rows_that_were_kept() -> 
 def test_rows_that_a_function_chooses_are_not_known(tmp_path: Path) -> None:
     pipeline = load(one_stage(tmp_path, "transform"))
     assert least_of(pipeline, "tolls", PASSAGES, 1_000) is None
+
+
+class Deployed:
+    """Deployment that notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, ...]] = []
+
+    def kill(self, title: str) -> None:
+        self.done.append(("kill", title))
+
+    def drill(self, *words: str) -> None:
+        self.done.append(words)
+
+
+@pytest.mark.parametrize(
+    ("fault", "in_rush", "in_corrections"),
+    [
+        (None, [], []),
+        (Fault.KILL, [("kill", "processing/local.0")], []),
+        (Fault.KILL_CORRECTING, [], [("kill", "processing/local.0")]),
+    ],
+)
+def test_a_fault_strikes_at_its_time(
+    fault: Fault | None, in_rush: list[object], in_corrections: list[object]
+) -> None:
+    deployed = Deployed()
+    breaks = Breaking(cast("Any", deployed), fault, lambda _: None)
+    breaks.in_rush()
+    assert deployed.done == in_rush
+    deployed.done.clear()
+    breaks.in_corrections()
+    assert deployed.done == in_corrections
+
+
+def test_beside_a_fault_the_delay_is_not_judged_and_all_else_is() -> None:
+    late = replace(rush(), rush_ms=99_000)
+    assert not report(late, "rows")[1]
+    assert report(late, "rows", Fault.KILL)[1]
+    assert not report(replace(late, wrong=1), "rows", Fault.KILL)[1]
+
+
+def test_what_names_a_missing_input_is_not_judged_by_the_rows_that_were_kept() -> None:
+    shown = Shown(lambda: 0)
+    named = {"kind": "tentative", "shed": "500"}
+    shown.live(Message(1_000, 0, (1, 0, 2), missing="passages", **named))
+    shown.live(Message(1_000, 1, (1, 0, 2), missing="", **named))
+    assert [each.lacks_input for each in shown.first.values()] == [True, False]
