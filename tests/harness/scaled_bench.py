@@ -12,6 +12,7 @@ from anabranch.protocol.control.scaling import (
     ScalingRules,
 )
 from anabranch.protocol.stage.busy_time import BusyTime
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.planner import Plan
 from anabranch.protocol.stage.scheduling import pace_ms
 from harness.load_bench import WAITS, WIDTH_MS, Cost, Load, LoadBench
@@ -62,6 +63,7 @@ class ScaledBench(LoadBench):
             rows_per_s=busy.rows_per_s,
             behind=max(0, self.bench.streams["a"].log_state.upto - reached) if reached else 0,
             is_cold=busy.is_cold,
+            need_permille=busy.need_permille,
         )
         self._scaler.came_back(now_ms)
         for node in ("north.0", *POOL):
@@ -73,7 +75,10 @@ class ScaledBench(LoadBench):
         self.splits += [(self.now_ms, each) for each in actions if isinstance(each, Halving)]
 
     def _begins(self, query: str, plan: Plan) -> None:
-        self.busy.began(query, plan.rows, self.now_ms)
+        closes = plan.after.bucket - plan.before.bucket if plan.before.bucket else 0
+        closes_ms = closes * WIDTH_MS * plan.kept // KEPT_ALL
+        is_stable = query == self.bench.replica.stable_query
+        self.busy.began(query, plan.rows, self.now_ms, closes_ms, is_stable=is_stable)
         super()._begins(query, plan)
 
     def _ended(self, query: str, plan: Plan) -> None:
@@ -81,5 +86,5 @@ class ScaledBench(LoadBench):
         super()._ended(query, plan)
 
     def _drop_job(self, query: str) -> None:
-        self.busy.ended(query, 0, self.now_ms)
+        self.busy.dropped(query, self.now_ms)
         super()._drop_job(query)

@@ -125,6 +125,14 @@ class PlannedBatch:
         """Number of rows that the function gets."""
         return self.rows * self.kept // KEPT_ALL
 
+    def closes_ms(self, width_ms: int) -> int:
+        """Return the event time that it closes, in ms, less the share of the rows that it leaves
+        out; 0 for the first one of a stream, which may close any number of buckets. ``width_ms``:
+        that of a bucket.
+        """
+        buckets = self.after.bucket - self.before.bucket if self.before.bucket else 0
+        return buckets * width_ms * self.kept // KEPT_ALL
+
 
 @dataclass(slots=True)
 class _Query:
@@ -449,7 +457,10 @@ class ReplicaRunner:
             entry.running = start = PlannedBatch(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
-            self._busy.began(query, rows, self._clock.monotonic_ms())
+            closes_ms = start.closes_ms(self._rules.batches.width_ms)
+            is_stable = query == self._started().stable_query
+            now_ms = self._clock.monotonic_ms()
+            self._busy.began(query, rows, now_ms, closes_ms, is_stable=is_stable)
             self._process.batch_began(query)
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
@@ -784,6 +795,6 @@ class ReplicaRunner:
     def _drop(self, query: str) -> None:
         """Remove ``query`` and order its stop."""
         self._queries.pop(query, None)
-        self._busy.ended(query, 0, self._clock.monotonic_ms())
+        self._busy.dropped(query, self._clock.monotonic_ms())
         self._process.batch_ended(query)
         self._orders.append(StopQuery(query))

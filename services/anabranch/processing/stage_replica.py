@@ -462,6 +462,7 @@ class StageReplica:
             rows_per_s=0 if busy is None else busy.rows_per_s,
             behind=0 if runner is None else runner.behind(),
             is_cold=busy is not None and busy.is_cold,
+            need_permille=0 if busy is None else busy.need_permille,
         )
 
     def stop(self) -> None:

@@ -89,6 +89,7 @@ LOAD = ReplicaLoad(
     rows_per_s=4_000,
     behind=2,
     is_cold=True,
+    need_permille=910,
 )
 REPORT = NodeReport(node="north.7", written_ms=4, cores=2, replicas=(LOAD, LOAD))
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)

@@ -174,7 +174,7 @@ class SplittingWorld(World):
 
     def run(self, seconds: int, *managers: ConsistencyManager) -> None:
         for _ in range(seconds * 1_000 // STEP_MS):
-            load = ReplicaLoad(STAGE, "0", "running", True, False, 950, 5, 0)
+            load = ReplicaLoad(STAGE, "0", "running", True, False, 950, 5, 0, need_permille=950)
             for node in sorted(self.alive):
                 loads = (load,) if node == "north.0" else ()
                 say(self.log, self.pipeline, NodeReport(node, 0, 1, loads))

@@ -50,7 +50,7 @@ class World:
             self.clock.advance(250)
             if next(rounds) % 4 == 0:
                 loads = tuple(
-                    ReplicaLoad(name, "0", "running", True, False, busy, 7, 0)
+                    ReplicaLoad(name, "0", "running", True, False, busy, 7, 0, need_permille=busy)
                     for name, busy in self.busy.items()
                 )
                 say(

@@ -304,6 +304,10 @@ class ReplicaLoad:
     """Whether one of its first batches ran, which take longer than later ones
     (``protocol.stage.busy_time``).
     """
+    need_permille: int = 0
+    """Share of the time that its batches would fill if it neither fell behind nor caught up
+    (``protocol.stage.busy_time``); 0: it was not measured.
+    """
 
     @property
     def label(self) -> str:

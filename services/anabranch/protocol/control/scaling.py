@@ -11,13 +11,20 @@ reach (``protocol.stage.standby``, ``protocol.stage.transfer``), and until then 
 if it does.
 
 Each node reports once a second: its cores and, for each of its replicas, the share of the time in
-which a batch ran, the rows that it read, and how many complete buckets it is behind. As in SEEP a
-threshold must be exceeded in consecutive reports before anything is done. A replica is overloaded
-if it falls behind in both halves of the window, or if its batches fill more than ``above`` of the
-time in each report of the window while it does not catch up. (A lag that comes at once is the
-backlog of a failure that has ended, and a lag of a second is the pace of batches.) The first
-batches of a process, the *cold* ones (``protocol.stage.busy_time``), are slow whatever its load,
-and take the cores from its neighbours: while they run, what a node reports is not judged.
+which a batch ran, the rows that it read, how many complete buckets it is behind, and what its
+batches *need*: the share of the time that they would fill if the lag stayed as it is
+(``protocol.stage.busy_time``). As in SEEP a threshold must be exceeded in consecutive reports
+before anything is done. A replica is overloaded if its batches fill more than ``above`` of the time
+in each report of the window, and the median need is as high. So a backlog is no overload while it
+becomes less fast enough, even if the batch that works it off takes longer than the window: the lag
+falls only at its end. A replica is overloaded, too, if it falls behind in both halves of the
+window. (A lag that comes at once is the backlog of a failure that has ended, and a lag of a second
+is the pace of batches.) But a lag may grow although batches can do more than a second of input per
+second: while the stream that the replica reads catches up itself, and while corrections wait until
+the load is measured. So it does not count while the need is below the busy share.
+
+The first batches of a process, the *cold* ones (``protocol.stage.busy_time``), are slow whatever
+its load, and take the cores from its neighbours: while they run, what a node reports is not judged.
 
 The load of a node is the sum of the busy shares of its replicas per core. Of all moves of one
 replica away from the node of an overloaded one, that one is chosen after which the more loaded of
@@ -81,6 +88,9 @@ Invariants:
         compared, and the windows of the halves begin when they take over.
     SG13 a report of a node on which a cold batch ran begins a new window for each of its replicas:
         what waits then is no measure of a load, and neither is how long the batch takes.
+    SG14 no replica counts as overloaded because its batches fill the time while the median need is
+        below ``above``, nor because of its lag while the last need is below its busy share and
+        below NEED_HIGH_PERMILLE.
 """
 
 from __future__ import annotations
@@ -89,6 +99,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, StrEnum, auto
+from statistics import fmean, median_low
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import Silence
@@ -122,8 +133,8 @@ batches of some seconds.
 """
 
 LAG_CHANGE_MS: Final = 1_500
-"""Least change of a replica's lag over the window, in ms of event time, that counts as falling
-behind or catching up: less is the spacing of its batches (APART_MOST_MS of
+"""Least growth of a replica's lag over the window, in ms of event time, that counts as falling
+behind: less is the spacing of its batches (APART_MOST_MS of
 ``protocol.stage.scheduling``), and what delays them. The bucket that is being processed comes on
 top.
 """
@@ -131,6 +142,17 @@ top.
 LAG_HALF_PARTS: Final = 4
 """Least part of the growth of a lag over the window, as a divisor, that each half of the window has
 if a replica falls behind: at a load that grows evenly from nothing the first half has a quarter.
+"""
+
+NEED_NOISE: Final = 1.1
+"""Factor between the busy share and a need that counts as more than it: the need is that of single
+batches, the busy share that of the window.
+"""
+
+NEED_HIGH_PERMILLE: Final = 900
+"""Need, in permille, from which a lag that grows counts as falling behind whatever the busy share:
+from it on a branch leaves no time in which corrections could catch up (RESUMED of
+``protocol.stage.load_control``).
 """
 
 DOUBLINGS_MAX: Final = 6
@@ -304,6 +326,14 @@ class _Track:
     """Reports with their times; there is always one."""
     low_since_ms: int | None = None
     """Time since which it could go back without a break; None: it could not."""
+
+    @property
+    def need_permille(self) -> int:
+        """Median need of the window's reports, which one slow batch does not move; 0: it was not
+        measured.
+        """
+        needs = [load.need_permille for _, load in self.seen if load.need_permille]
+        return median_low(needs) if needs else 0
 
 
 class Scaler:
@@ -504,12 +534,15 @@ class Scaler:
         (first_ms, first), (last_ms, last) = track.seen[0], track.seen[-1]
         if last_ms - first_ms < rules.for_ms or now_ms - last_ms > REPORT_GAP_MS:
             return False
+        busy = [load.busy_permille for _, load in track.seen]
+        if min(*busy, track.need_permille) >= rules.above_permille:
+            return True
+        if 0 < last.need_permille < min(fmean(busy) * NEED_NOISE, NEED_HIGH_PERMILLE):
+            return False
         grown = last.behind - first.behind
-        is_full = all(load.busy_permille >= rules.above_permille for _, load in track.seen)
         middle = next(load for at_ms, load in track.seen if 2 * at_ms >= first_ms + last_ms)
         least = min(middle.behind - first.behind, last.behind - middle.behind)
-        falls_behind = self._lag_ms(grown) >= LAG_CHANGE_MS and LAG_HALF_PARTS * least >= grown
-        return falls_behind or (is_full and grown * rules.bucket_ms > -LAG_CHANGE_MS)
+        return self._lag_ms(grown) >= LAG_CHANGE_MS and LAG_HALF_PARTS * least >= grown
 
     def _lag_ms(self, buckets: int) -> int:
         """Return the lag, in ms, of a replica that is ``buckets`` behind. The bucket that it is
@@ -542,6 +575,7 @@ class Scaler:
                     "replica": load.label,
                     "state": load.state,
                     "busy_permille": load.busy_permille,
+                    "need_permille": load.need_permille,
                     "rows_per_s": load.rows_per_s,
                     "behind_ms": load.behind * self._rules.bucket_ms,
                     "is_cold": load.is_cold,
@@ -785,11 +819,13 @@ class Scaler:
 
     def _overload_of(self, hot: str) -> str:
         """Return the sentence, with figures, that states why a replica counts as overloaded."""
-        last = self._tracks[hot].seen[-1][1]
+        track = self._tracks[hot]
+        last, need = track.seen[-1][1], track.need_permille
         behind_ms = last.behind * self._rules.bucket_ms
+        needed = f", to keep up they need {need / 10:.0f} %" if need else ""
         return (
             f"{hot} is overloaded for {self._rules.for_ms / 1_000:.0f} s: its batches fill"
-            f" {last.busy_permille / 10:.0f} % of the time, the limit is"
+            f" {last.busy_permille / 10:.0f} % of the time{needed}, the limit is"
             f" {self._rules.above_permille / 10:.0f} %, and it is {behind_ms / 1_000:.1f} s behind"
         )
 

@@ -28,13 +28,51 @@ def shard(cold: Mapping[int, float], *, fixed_ms: int = 250) -> ScaledBench:
 
 
 @pytest.mark.parametrize("fixed_ms", [100, 250])
-@pytest.mark.parametrize("waited_ms", [0, 6_000])
+@pytest.mark.parametrize("waited_ms", [0, 6_000, 20_000, 60_000])
 def test_a_cold_shard_that_will_keep_up_is_not_split(fixed_ms: int, waited_ms: int) -> None:
-    """SG13: neither because of its first batches nor because of what has waited for it."""
+    """SG13, SG14: neither because of its first batches nor because of what has waited for it. One
+    batch of it takes about as long as the window, and the lag falls only at its end.
+    """
     bench = shard(COLD, fixed_ms=fixed_ms)
     bench.halt(waited_ms)
     bench.run(RUSH_MS)
     assert bench.splits == []
+
+
+@pytest.mark.parametrize("waited_ms", [20_000, 60_000])
+def test_nor_is_a_warm_one(waited_ms: int) -> None:
+    """SG14: its node was away, and has a backlog."""
+    bench = shard({})
+    bench.halt(waited_ms)
+    bench.run(RUSH_MS)
+    assert bench.splits == []
+
+
+def test_sg14_a_backlog_does_not_hide_an_overload() -> None:
+    bench = ScaledBench(
+        lambda _: RUSH, Cost(fixed_ms=100, row_ms=4.5), above_permille=ABOVE, for_ms=4_000
+    )
+    bench.halt(20_000)
+    bench.run(40_000)
+    assert bench.splits[0][0] <= 26_000
+
+
+@pytest.mark.parametrize(
+    ("rush", "over_ms", "at_ms"),
+    [(RUSH, 0, 65_000), (2 * RUSH, 0, 63_000), (4 * RUSH, 0, 63_000), (RUSH, 30_000, 84_000)],
+)
+def test_steps_and_ramps_are_found_as_fast_as_by_the_lag(
+    rush: float, over_ms: int, at_ms: int
+) -> None:
+    """The times are those of the rule that judged full batches by their lag alone."""
+
+    def load(now_ms: int) -> float:
+        part = min(1, (now_ms - RUSH_MS) / over_ms) if over_ms else 1
+        return CALM if now_ms < RUSH_MS else CALM + (rush - CALM) * part
+
+    bench = ScaledBench(load, Cost(fixed_ms=100, row_ms=4), above_permille=ABOVE, for_ms=4_000)
+    bench.run(90_000)
+    assert bench.splits[0][0] == at_ms
 
 
 def test_it_would_be_split_if_first_batches_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +82,12 @@ def test_it_would_be_split_if_first_batches_counted(monkeypatch: pytest.MonkeyPa
         "_observe",
         lambda *given, is_cold: observe(*given, is_cold=False),
     )
-    bench = shard(COLD)
+    bench = ScaledBench(
+        lambda _: 800,
+        Cost(fixed_ms=100, row_ms=0.5, slow=dict(COLD)),
+        above_permille=ABOVE,
+        for_ms=4_000,
+    )
     bench.run(RUSH_MS)
     assert bench.splits
 

@@ -84,3 +84,62 @@ def test_after_a_minute_no_batch_is_cold() -> None:
     busy.ended("q", 1_000, COLD_MS_MAX + 4_000)
     busy.began("q", 1_000, COLD_MS_MAX + 4_000)
     assert not busy.read(COLD_MS_MAX + 5_000).is_cold
+
+
+def warm() -> BusyTime:
+    """Return a measurement whose cold batches have ended, at 10 s."""
+    busy = BusyTime(0)
+    for _ in range(COLD_BATCHES):
+        busy.began("q", 1, 0, 1_000)
+        busy.ended("q", 1, 5_000)
+    assert busy.read(10_000).need_permille == 0, "cold batches are not measured"
+    return busy
+
+
+def test_the_need_is_what_a_second_of_event_time_takes() -> None:
+    """BT5."""
+    busy = warm()
+    busy.began("q", 9, 10_000, 2_000)
+    busy.ended("q", 9, 10_300)
+    busy.began("q", 9, 10_300, 500)
+    busy.ended("q", 9, 11_000)
+    assert busy.read(11_000).need_permille == 400
+    assert busy.read(12_000).need_permille == 0, "none ran"
+
+
+def test_a_long_batch_has_the_need_of_those_before_until_it_exceeds_it() -> None:
+    """BT5."""
+    busy = warm()
+    busy.began("q", 9, 10_000, 2_000)
+    busy.ended("q", 9, 10_500)
+    assert busy.read(10_500).need_permille == 250
+    busy.began("q", 9, 10_500, 10_000)
+    assert busy.read(12_500).need_permille == 250
+    assert busy.read(15_500).need_permille == 500
+    busy.ended("q", 9, 18_500)
+    assert busy.read(18_500).need_permille == 800
+
+
+def test_the_time_of_two_queries_counts_half_for_each() -> None:
+    """BT5: the stable query is the measure where it runs."""
+    busy = warm()
+    busy.began("stable", 9, 10_000, 1_000)
+    busy.began("branch", 9, 10_400, 100, is_stable=False)
+    busy.ended("branch", 9, 10_800)
+    busy.ended("stable", 9, 11_000)
+    assert busy.read(11_000).need_permille == 800
+    busy.began("branch", 9, 11_000, 1_000, is_stable=False)
+    assert busy.read(11_500).need_permille == 2_000, "that of the one that ended before"
+    busy.ended("branch", 9, 11_600)
+    assert busy.read(12_000).need_permille == 600
+
+
+def test_a_batch_that_failed_is_not_measured() -> None:
+    """BT5."""
+    busy = warm()
+    busy.began("q", 9, 10_000, 2_000)
+    busy.began("q", 9, 13_000)
+    busy.ended("q", 9, 14_000)
+    busy.began("q", 9, 14_000, 100)
+    busy.dropped("q", 15_000)
+    assert busy.read(15_000).need_permille == 0
