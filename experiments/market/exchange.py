@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,18 +73,6 @@ class Faults:
 
 
 @dataclass(frozen=True)
-class Habits:
-    """Faulty behaviour of a participant."""
-
-    never_prepares: bool = False
-    """Whether it accepts as a seller and does nothing."""
-    claims_times: int = 1
-    """Factor by which it overstates, as a seller, the load that it ran."""
-    never_meters: bool = False
-    never_settles: bool = False
-
-
-@dataclass(frozen=True)
 class Task:
     """Task of a participant; ``units`` is its load at a time."""
 
@@ -102,7 +90,6 @@ class Exchange:
         tasks: Iterable[Task],
         contracts: Iterable[Contract],
         faults: Faults | None = None,
-        habits: Mapping[str, Habits] | None = None,
         tick_ms: int = TICK_MS,
     ) -> None:
         """``agents`` makes one for a participant, without contracts and tasks. ``tick_ms``
@@ -130,7 +117,6 @@ class Exchange:
         self._tick_ms = tick_ms
         self._faults = faults or Faults()
         self._chance = random.Random(self._faults.seed)
-        self._habits = habits or {}
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._read: dict[tuple[str, str], int] = {}
@@ -271,7 +257,7 @@ class Exchange:
         fails = (
             self.now_ms < self._faults.until_ms and self._chance.random() < self._faults.moves_fail
         )
-        if fails or (to != buyer and self._habits.get(to, Habits()).never_prepares):
+        if fails:
             return
 
         def ready() -> None:
@@ -340,15 +326,10 @@ class Exchange:
                     continue
                 units = self.tasks[movement.task].units(slot * contract.audit.meter_ms)
                 for party in (contract.buyer, contract.seller):
-                    habits = self._habits.get(party, Habits())
-                    if self.is_up(party) and not habits.never_meters:
-                        metered = units * (habits.claims_times if party == contract.seller else 1)
-                        self._append(Metered(name, movement.movement_id, party, slot, metered))
+                    if self.is_up(party):
+                        self._append(Metered(name, movement.movement_id, party, slot, units))
             period = self.now_ms // contract.audit.settle_ms - 2
-            if (
-                period > ledger.settled
-                and not self._habits.get(contract.seller, Habits()).never_settles
-            ):
+            if period > ledger.settled:
                 for each in range(ledger.settled + 1, period + 1):
                     self._append(Settled(name, contract.seller, each, ledger.due(each)))
 

@@ -4,7 +4,7 @@ with the same cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.standing import AgentRules
-from experiments.market.exchange import Exchange, Faults, Habits, Task
+from experiments.market.exchange import Exchange, Faults, Task
 from experiments.market.rounds import price_at
 from harness.markets import CONTRACT
 
@@ -47,7 +47,6 @@ def exchange(
     delta: int = PRICE // 3,
     units: Callable[[str, int], Callable[[int], int]] = lambda _name, size: lambda _now: size,
     faults: Faults | None = None,
-    habits: Mapping[str, Habits] | None = None,
     **changes: Any,
 ) -> Exchange:
     tasks = []
@@ -58,9 +57,7 @@ def exchange(
     texts = contracts(
         edges, tuple(changes.pop("tasks", sorted(task.name for task in tasks))), delta, **changes
     )
-    return Exchange(
-        lambda name: Agent(name, COST, RULES), tasks, texts, faults, habits, tick_ms=200
-    )
+    return Exchange(lambda name: Agent(name, COST, RULES), tasks, texts, faults, tick_ms=200)
 
 
 def rush(name: str, size: int) -> Callable[[int], int]:

@@ -122,8 +122,6 @@ class Conditions:
     wait: Callable[[str], None] = lambda _: None
     horizon_buckets: int = 0
     ha: HaMode = "active"
-    complete: int = 0
-    """Up to here all inputs are."""
     is_partners: Callable[[str], bool] = lambda _node: False
     fenced: Callable[[], Mapping[str, int]] = dict
     tell: Callable[[PartnerWrong], None] = lambda _found: None
@@ -188,7 +186,7 @@ class _Recovery(Recovery):
 
     @override
     def complete(self) -> int:
-        return self._conditions.complete
+        return 0
 
     @override
     def fenced(self) -> Mapping[str, int]:

@@ -291,7 +291,6 @@ class CutReader(BoundaryReader):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world.log, name, ["0"])
         self._world, self._name = world, name
-        self.end_requests = 0
 
     @property
     def _is_cut(self) -> bool:
@@ -302,7 +301,6 @@ class CutReader(BoundaryReader):
         return 0 if self._is_cut else super().poll(wait_ms)
 
     def end(self) -> int:
-        self.end_requests += 1
         if self._is_cut:
             raise Unavailable("nobody answers")
         return super().end()

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.protocol.federation.movements import MovementState
 from checkers.market import calm, holds, payments, runners, waits
-from experiments.market.exchange import Faults, Habits
+from experiments.market.exchange import Faults
 from experiments.market.graph import chain, complete_graph, random_graph
 from harness.exchanges import COST, MINUTE, exchange, rush
 
@@ -46,12 +46,6 @@ def test_participants_that_run_tasks_of_others_keep_them_over_a_crash() -> None:
         made.crash(name)
         made.run(made.now_ms + MINUTE)
         assert list(runners(made)) == []
-
-
-def test_at_a_fixed_price_it_stays_in_the_chain() -> None:
-    made = exchange([[100] * 9, [100] * 7, [100]], chain(3), delta=0)
-    made.run(5 * MINUTE)
-    assert made.starts == []
 
 
 @pytest.mark.parametrize(
@@ -140,26 +134,3 @@ def test_under_noise_the_minimum_hold_bounds_the_movements_of_each_task(min_hold
     made.run(10 * MINUTE)
     assert max(Counter(task for _, task in made.starts).values()) > 2, "there is something to bound"
     assert list(holds(made.starts, min_hold_ms)) == []
-
-
-def test_a_seller_that_accepts_and_does_nothing_gets_nothing_and_the_task_stays() -> None:
-    made = exchange([[100] * 9, [100]], chain(2), habits={"p1": Habits(never_prepares=True)})
-    made.run(3 * MINUTE)
-    assert made.starts == []
-    assert list(runners(made)) == []
-    assert made.ledgers["c0-1"].balances() == {"p0": 0, "p1": 0}
-    assert made.agents["p0"].counters.offers > 1
-
-
-def test_a_seller_that_claims_more_load_than_it_ran_is_paid_for_what_it_ran_and_named() -> None:
-    made = exchange([[100] * 9, [100]], chain(2), habits={"p1": Habits(claims_times=3)})
-    made.run(5 * MINUTE)
-    assert made.ledgers["c0-1"].disputes
-    assert list(payments(made)) == []
-
-
-def test_a_buyer_that_does_not_meter_pays_all_the_same() -> None:
-    made = exchange([[100] * 9, [100]], chain(2), habits={"p0": Habits(never_meters=True)})
-    made.run(5 * MINUTE)
-    assert list(payments(made)) == []
-    assert made.ledgers["c0-1"].balances()["p1"] > 0

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import OutcomeUnknown
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
@@ -163,37 +162,6 @@ def test_an_agent_that_is_killed_goes_on_from_the_log(world: PlanWorld, at: str,
         world.until(lambda: world.is_under(0), "it is at home again", 800)
     else:
         switched(world)
-    settled(world)
-
-
-@pytest.mark.parametrize("applied", [0, None])
-@pytest.mark.parametrize("word", [Word.PROPOSED, Word.AGREED, Word.SWITCHED])
-def test_a_word_of_unknown_outcome_is_said_again_and_counts_once(
-    world: PlanWorld, monkeypatch: pytest.MonkeyPatch, word: Word, applied: int | None
-) -> None:
-    begun(world)
-    assert isinstance(world.log, LocalEventLog)
-    lost: list[PlanWord] = []
-
-    def lose(log: LocalEventLog = world.log) -> None:
-        """Before the next word of this kind is written."""
-        for agent in world.agents.values():
-            ledgers = agent._ledgers
-            assert ledgers is not None
-            write = ledgers.write
-
-            def losing(entry: Any, write: Any = write) -> bool:
-                if isinstance(entry, PlanWord) and entry.word is word and not lost:
-                    lost.append(entry)
-                    log.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
-                return bool(write(entry))
-
-            monkeypatch.setattr(ledgers, "write", losing)
-
-    lose()
-    switched(world)
-    assert len(lost) == 1
-    assert whys(world) == ["switched"]
     settled(world)
 
 

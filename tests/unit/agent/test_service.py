@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent.service import build
 from anabranch.codec import federation_records
@@ -22,12 +22,10 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import Contract, LoadUnit
 from anabranch.protocol.federation.holdings import TaskPlace
-from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Withdrawn
 from anabranch.protocol.federation.offers import OfferAnswer, OfferedTask, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.stage_moves import reason_against
 from harness import outputs
-from harness.sources import everything
 from harness.trading_world import CALM, METER_MS, MIN_HOLD_MS, RUSH, TradingWorld, terms
 
 
@@ -185,22 +183,6 @@ def test_a_partner_cannot_withdraw_what_runs_under_another_contract(world: Tradi
     world.kill("north")
     world.start("north")
     assert world.place() is TaskPlace.AWAY
-
-
-def test_a_figure_whose_outcome_is_unknown_is_written_again(world: TradingWorld) -> None:
-    sold(world)
-    world.lasts(3 * METER_MS)
-    assert isinstance(world.log, LocalEventLog)
-    topic = world.book.topics.contract("north-south")
-    for _ in range(8):
-        world.log.fail_next(FailingOperation.FLUSH, topic=topic, applied=0)
-        world.lasts(METER_MS)
-    world.lasts(12 * METER_MS)
-    (chunk,) = everything(world.log, topic)
-    entries = [federation_records.decode(value).statement for value in chunk.values]
-    for party in ("north", "south"):
-        slots = [each.slot for each in entries if isinstance(each, Metered) and each.by == party]
-        assert slots == list(range(slots[0], slots[0] + len(slots))), "in order, all of them"
 
 
 def test_a_seller_that_never_gets_ready_is_not_waited_for(world: TradingWorld) -> None:

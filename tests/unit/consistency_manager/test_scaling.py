@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Scaling
@@ -97,43 +96,6 @@ def test_the_replica_of_a_silent_node_goes_to_the_pool(world: World) -> None:
     assert 'anabranch_scaling_moves_total{cause="lost",pipeline="p"} 1.0' in shown
     assert 'anabranch_nodes_lost{pipeline="p"} 1.0' in shown
     assert 'anabranch_scaling_last_seconds{phase="restore",pipeline="p"}' in shown
-    manager.stop()
-
-
-def test_two_managers_move_it_once(world: World) -> None:
-    one, other = world.manager(), world.manager()
-    world.run(4, one, other)
-    world.alive.discard("north.0")
-    world.run(NODE_LOST_MS // 1_000 + 4, one, other)
-    assert world.places()[f"{STAGE}.0"] == POOL
-    assert [len(events_of(each)) for each in (one, other)] == [1, 1]
-    for each in (one, other):
-        each.stop()
-
-
-def test_a_restarted_manager_knows_what_was_moved(world: World) -> None:
-    manager = world.manager()
-    world.run(4, manager)
-    world.alive.discard("north.0")
-    world.run(NODE_LOST_MS // 1_000 + 4, manager)
-    manager.stop()
-    again = world.manager()
-    world.run(2, again)
-    (event,) = events_of(again)
-    assert (event["cause"], event["restore_ms"]) == ("lost", None)
-    again.stop()
-
-
-def test_a_decision_that_cannot_be_written_is_made_again(world: World) -> None:
-    manager = world.manager()
-    world.run(4, manager)
-    world.alive.discard("north.0")
-    topic = world.pipeline.topic_names.placement()
-    world.log.fail_next(FailingOperation.FLUSH, applied=0, topic=topic)
-    world.run(NODE_LOST_MS // 1_000 + 1, manager)
-    assert world.places()[f"{STAGE}.0"] == "north.0"
-    world.run(20, manager)
-    assert world.places()[f"{STAGE}.0"] == POOL
     manager.stop()
 
 

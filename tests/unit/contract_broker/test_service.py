@@ -14,7 +14,7 @@ from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec import federation_records
 from anabranch.contract_broker.service import ContractBroker, build
 from anabranch.pipeline.model import Federation
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.ledger import Ledger, Metered, Settled
 from anabranch.protocol.federation.statements import Signature, Statement
 from harness import outputs
@@ -148,20 +148,6 @@ def test_brokers_of_both_sides_settle_a_period_once(
             broker.step()
     assert world.ledger().balances() == {"north": -SECOND, "south": SECOND}
     assert len(world.ledger().postings) == 1
-
-
-@pytest.mark.parametrize("applied", [0, None])
-def test_a_settlement_of_unknown_outcome_is_written_again_and_counts_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, applied: int | None
-) -> None:
-    broker = world.broker(monkeypatch)
-    world.until(RIPE_MS)
-    world.local.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
-    run(broker)
-    world.clock.advance(10_000)
-    run(broker)
-    assert len(world.settlements()) == 1
-    assert world.ledger().balances() == {"north": -SECOND, "south": SECOND}
 
 
 def test_a_measurement_that_overtakes_a_settlement_makes_it_write_the_new_sum(

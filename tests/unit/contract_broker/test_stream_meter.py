@@ -10,13 +10,12 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.contract_broker import stream_meter
 from anabranch.contract_broker.service import ContractBroker, build
 from anabranch.contract_broker.stream_meter import writers_of
-from anabranch.protocol.errors import OutcomeUnknown
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Posting
 from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
@@ -202,32 +201,6 @@ def test_what_was_deleted_before_it_was_read_has_no_figure_of_this_side(world: W
     world.run(world.broker("billing"), ms=20_000)
     assert world.metered()[0] == stream_metered(1_002, "billing", 70, 10)
     assert world.ledger().balances() == {"north": FULL, "billing": -FULL}
-
-
-def test_a_figure_of_unknown_outcome_is_written_again_and_counts_once(world: World) -> None:
-    broker = world.broker("north")
-    world.periods(0)
-    world.virtual.advance(4_000)
-    for applied in (0, None):
-        world.local.fail_next(FailingOperation.FLUSH, applied=applied, error=OutcomeUnknown)
-        broker.step()
-    world.run(broker, ms=30_000)
-    assert world.ledger().balances() == {"north": FULL, "billing": -FULL}
-
-
-def test_a_figure_that_has_not_been_read_back_waits_before_it_is_written_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = world.broker("north")
-    world.periods(0)
-    world.virtual.advance(4_000)
-    broker.step()
-    assert broker._reader is not None
-    monkeypatch.setattr(broker._reader, "poll", lambda _: 0)
-    for pause_ms, count in ((1_000, 1), (1_000, 1), (10_000, 2)):
-        world.virtual.advance(pause_ms)
-        broker.step()
-        assert [each.period for each in world.metered()].count(1_000) == count
 
 
 def test_nothing_is_metered_before_it_counts_nor_after_the_contracts_end(

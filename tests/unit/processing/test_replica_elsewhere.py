@@ -57,16 +57,6 @@ def test_a_cluster_that_does_not_answer_is_a_missing_input_and_is_corrected() ->
     assert world.stable_rows() == world.expected(7)
 
 
-def test_who_has_lost_its_own_cluster_does_not_go_on() -> None:
-    world, process = running()
-    world.close("a", 5, 4, 5)
-    process.runner.tick()
-    world.cut = {"b", OWN}
-    process.wait(LONG_MS)
-    assert tentative(world) == []
-    assert process.runner.branch is None
-
-
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_where_no_input_is_on_it_the_own_cluster_is_asked(*, is_cut: bool) -> None:
     world, process = running("ab")
@@ -95,25 +85,6 @@ def test_a_process_that_begins_while_nobody_answers_there_goes_on_without() -> N
     world.close("b", 5, 4, 5)
     process.wait(LONG_MS)
     assert world.stable_rows() == world.expected(5)
-
-
-def test_a_cluster_that_answers_is_waited_for_until_its_log_is_read() -> None:
-    world, process = running()
-    reader = process.inputs["b"]
-    world.close("a", 5, 4, 5)
-    end_requests = reader.end_requests
-    process.wait(LONG_MS)
-    assert tentative(world) == [(5, ("b",))], "it answers, and has nothing more"
-    assert reader.end_requests - end_requests < 40
-
-
-def test_it_is_not_asked_all_the_time_while_it_is_silent() -> None:
-    world, process = running()
-    world.cut = {"b"}
-    world.close("a", 5, 4, 5)
-    end_requests = process.inputs["b"].end_requests
-    process.wait(20 * WAITS.first_ms)
-    assert process.inputs["b"].end_requests - end_requests < 25
 
 
 def test_before_it_is_known_whether_a_log_can_be_read_nothing_is_judged() -> None:

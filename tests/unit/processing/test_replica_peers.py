@@ -14,7 +14,7 @@ from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, StageFunctionError, Unavailable
-from anabranch.protocol.log.records import BoundaryKind, BranchEnded
+from anabranch.protocol.log.records import BranchEnded
 from harness.replica_bench import WAITS
 from harness.replica_world import World, failing, running
 
@@ -245,30 +245,7 @@ class TestSync:
         assert process.runner.synced_bucket == 0
 
 
-class TestQuiet:
-    def test_av5_sources_that_all_stand_still_have_not_failed(self) -> None:
-        """Or have ended: finite data must not end in a failure."""
-        world, process = running()
-        process.wait(10 * FIRST)
-        assert (process.runner.state, process.orders) == (ReplicaState.STABLE, [])
-        assert all(r.kind is BoundaryKind.STABLE for r in world.records())
-
-
 class TestFollowing:
-    def test_without_contact_nothing_is_judged_and_nobody_dies(self) -> None:
-        world, process = running()
-        world.close("b", 9)
-        process.runner.tick()
-        for _ in range(30):
-            world.clock.advance(100)
-            world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="a")
-            process.round()
-        assert process.runner.branch is None
-        for _ in range(len(world.log._faults)):
-            world.log.fault(FailingOperation.OFFSETS, {"a"})
-        process.wait(200)
-        assert process.runner.state is ReplicaState.UP_FAILURE
-
     def test_who_cannot_look_reads_what_comes(self) -> None:
         """The end of a log is not to be had for long, and its records are."""
         world, process = running()
@@ -279,22 +256,6 @@ class TestFollowing:
         world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="a")
         process.runner.tick()
         assert process.inputs["a"].log_state.upto == 12
-
-    def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
-        """A process that slept over the deadline: the missing bucket is in the log, and it
-        has not read it.
-        """
-        world, process = running()
-        world.close("b", 9, 7)
-        process.runner.tick()
-        world.clock.advance(FIRST - 100)
-        process.runner.tick()
-        world.close("a", 12, 8)
-        world.close("b", 12)
-        world.clock.advance(100)
-        process.settle()
-        assert process.runner.state is ReplicaState.STABLE
-        assert world.stable_rows() == world.expected(12)
 
     def test_records_that_were_read_are_counted(self) -> None:
         world, process = running()

@@ -59,7 +59,6 @@ class Stage:
         disk: str = "",
         horizon_buckets: int = 0,
         ha: HaMode = "active",
-        complete: int = 0,
         is_partners: Callable[[str], bool] = lambda _node: False,
     ) -> FileReplica:
         """``disk``: of a process of a passive replica, each of which has one of its own."""
@@ -76,7 +75,6 @@ class Stage:
                 self._wait,
                 horizon_buckets,
                 ha,
-                complete,
                 is_partners,
                 lambda: self.fenced,
                 self.reported.append,
@@ -650,63 +648,3 @@ def test_cm1_processes_that_are_killed_while_they_compare_begin_anew(
     batch = again.batch
     again = backed_up(stage)
     assert again.batch == batch, "all was compared: its own checkpoint will do"
-
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_sh6_who_comes_back_begins_where_input_is_kept(stage: Stage, committed: bool) -> None:
-    """Meanwhile another node ran the stage. ``committed``: a batch, before that."""
-    last_of_all(stage, AHEAD)
-    first = backed_up(stage)
-    assert first.step()
-    if not committed:
-        (first.checkpoint / "commits" / "0").unlink()
-    first.close()
-    stage.source.close(60, *range(29, 58, 4))
-    stage.start("0", disk="e", horizon_buckets=AHEAD, ha="upstream_backup").settle()
-    again = backed_up(stage)
-    assert again.batch == -1
-    assert not (again.checkpoint / "offsets" / "0").exists(), "a plan that it would run again"
-    stage.source.trim(60 - 2 * AHEAD)
-    again.settle()
-    stage.check(60)
-
-
-def forgetful(stage: Stage, complete: int) -> FileReplica:
-    """Start a process of a stage with ``amnesia``."""
-    return stage.start("0", disk="d", horizon_buckets=AHEAD, ha="amnesia", complete=complete)
-
-
-def dies_before_its_commit(stage: Stage, complete: int) -> FileReplica:
-    """Start a process of a stage with ``amnesia`` and end it once its first record is in
-    the log.
-    """
-    made = forgetful(stage, complete)
-    assert made.batch == -1
-    assert made.step()
-    (made.checkpoint / "commits" / "0").unlink()
-    made.close()
-    return made
-
-
-def test_sh4_a_plan_that_is_run_again_says_what_is_given_up(stage: Stage) -> None:
-    """Not what is complete by now: that would be more."""
-    last_of_all(stage, AHEAD)
-    given_up = dies_before_its_commit(stage, 26).runner.given_up
-    assert given_up > 26
-    stage.source.close(60, 27, *range(given_up + 1, 58, 4))
-    assert dies_before_its_commit(stage, 60).runner.given_up == given_up
-    forgetful(stage, 60).settle()
-    found = stable_rows(stage_log_state(stage.log, NAMES))
-    assert {b: n for b, n in found.items() if b > given_up} == {
-        b: n for b, n in stage.source.expected(60).items() if b > given_up
-    }
-
-
-def test_sh4_nothing_is_given_up_where_the_first_plan_is_run_again(stage: Stage) -> None:
-    """It reads from the beginning on."""
-    stage.source.close(8, *range(1, 8))
-    assert dies_before_its_commit(stage, 8).runner.given_up == 0
-    stage.source.close(20, 12, 15)
-    assert dies_before_its_commit(stage, 20).runner.given_up == 0
-    forgetful(stage, 20).settle()
-    stage.check(20)

@@ -28,7 +28,7 @@ from anabranch.processing.standby import (
 )
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS, PASSIVE_BEAT_MS
+from anabranch.protocol.limits import HEARTBEAT_SEND_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
@@ -548,25 +548,6 @@ def test_how_much_is_still_to_be_read_is_shown(
     assert not made.round()
     assert "7 bytes are to be read" in str(made.waiting_for)
     made.close()
-
-
-def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:
-    world = Moved(tmp_path)
-    world.writer().start()
-    assert world.comes().must_wait
-    world.writer("north.9").start()
-    made = world.comes()
-    assert not made.must_wait
-    assert made.round()
-
-
-def test_one_that_is_moved_and_finds_nothing_waits_for_silence(tmp_path: Path) -> None:
-    world = Moved(tmp_path)
-    writer = world.writer()
-    writer.start()
-    world.closed(writer, 100)
-    made = world.comes()
-    assert LONG_SILENT_MS <= rounds_until(world, made, lambda due: due) <= LONG_SILENT_MS + 1_000
 
 
 def test_what_goes_wrong_while_copying_ends_the_process(

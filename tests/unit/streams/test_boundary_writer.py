@@ -22,17 +22,14 @@ from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
     LocalProtocolError,
-    TooManyParts,
     Unavailable,
 )
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,
     EpochStarted,
     LogEntry,
-    Part,
     Recomputed,
 )
 from anabranch.streams.boundary_writer import BoundaryWriter
@@ -138,15 +135,6 @@ def test_an_epoch_is_the_offset_of_its_record(make: Make) -> None:
     assert second.start() == 2
     assert (second.log_state.upto, second.tip()) == (4, BatchId("l0", 0))
     assert (second.log_state.fingerprint("0"), second.log_state.schema()) == ("plan", "columns")
-
-
-def test_a_record_that_was_appended_is_the_tip(make: Make) -> None:
-    writer = make()
-    writer.start()
-    for batch in range(3):
-        writer.append(record(writer, batch, batch))
-        assert writer.tip() == BatchId("l0", batch)
-    assert writer.poll() == 0
 
 
 @pytest.mark.parametrize("applied", [0, 1])
@@ -256,23 +244,6 @@ class TestFenced:
             "what the older one wrote does not count"
         )
 
-    def test_a_process_with_nothing_to_write_learns_of_it_by_reading(self, make: Make) -> None:
-        older, newer = make(), make()
-        older.start()
-        older.check_epoch()
-        newer.start()
-        older.poll()
-        with pytest.raises(Fenced):
-            older.check_epoch()
-
-    def test_other_replicas_do_not_fence(self, make: Make) -> None:
-        zero, one = make("0"), make("1")
-        zero.start()
-        one.start()
-        zero.append(record(zero, 0, 1))
-        one.append(record(one, 0, 2))
-        assert (one.log_state.upto, one.log_state.closed("0")) == (2, 1)
-
     def test_before_the_epoch_is_read_to_its_end(
         self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -286,43 +257,6 @@ class TestFenced:
         monkeypatch.setattr(older._reader, "read_to_end", overtaken)
         with pytest.raises(Fenced):
             older.start()
-
-    def test_by_a_rejection_of_its_record(self, make: Make) -> None:
-        """A record that does not continue the chain is never accepted: waiting for it would
-        be for ever.
-        """
-        writer = make()
-        writer.start()
-        with pytest.raises(Fenced, match="off_chain"):
-            writer.append(record(writer, 3, 1, prev=BatchId("elsewhere", 2)))
-        writer.append(record(writer, 4, 1))
-
-
-def test_too_much_that_is_open_is_not_reported_as_a_newer_process(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
-    writer = make()
-    writer.start()
-    parts = tuple(Part(bucket, 0, "a", 1, 0, 1, 1, 0) for bucket in (2, 3, 4))
-    writer.append(record(writer, 0, 1))
-    with pytest.raises(
-        TooManyParts, match=r"p\.s\.boundaries: more than 1000000 parts would be open"
-    ):
-        writer.append(replace(record(writer, 1, 1), parts=parts))
-
-
-def test_a_record_of_another_epoch_is_a_mistake_of_the_caller(make: Make) -> None:
-    writer = make()
-    writer.start()
-    with pytest.raises(LocalProtocolError, match="epoch 9"):
-        writer.append(BoundaryRecord("0", 9, BatchId("l", 0), None, 1))
-
-
-def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
-    writer = make()
-    assert (writer.start(), writer.start()) == (0, 1)
-    writer.append(record(writer, 0, 1))
 
 
 def test_recomputed_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -> None:
@@ -376,21 +310,3 @@ class TestUnderWay:
         assert writer.await_accepted() is None
         writer.append(record(writer, 2, 5))
         assert writer.log_state.closed("0") == 5
-
-    def test_one_at_a_time(self, make: Make) -> None:
-        writer = make()
-        writer.start()
-        first = record(writer, 1, 4)
-        writer.send(first)
-        with pytest.raises(LocalProtocolError, match="is not settled"):
-            writer.send(record(writer, 2, 5, prev=first.id))
-
-    def test_a_newer_epoch_ends_it(self, make: Make) -> None:
-        writer = make()
-        writer.start()
-        writer.send(record(writer, 1, 4))
-        make().start()
-        with pytest.raises(Fenced):
-            writer.await_accepted()
-        with pytest.raises(Fenced):
-            writer.append(record(writer, 2, 5))
