@@ -56,19 +56,11 @@ INPUT_RECREATED: Final = "input recreated"
 """A topic that it reads was deleted and created again. However late it finds that out, it may end
 because the topic does not have its position.
 """
-BLOCKS_DELETED_AGAIN: Final = "blocks deleted again"
-"""Before the stage's first result further blocks of its inputs were deleted. A process that runs
-the plan of an earlier one again finds out only by reading that its start is gone; the next one
-begins behind it.
-"""
-
-_BLOCKS_GONE: Final = re.compile(r"(\S+\.blocks\.\S+)\[(\d+)\] has offsets \d+ to \d+, not (\d+)")
-
-
 BLOCKS_LOST: Final = "all blocks lost"
 """The blocks of a stream were lost, and their partitions grew again: who reads at their offsets
 finds out by what it finds there.
 """
+_BLOCKS_GONE: Final = re.compile(r"(\S+\.blocks\.\S+)\[(\d+)\] has offsets \d+ to \d+, not (\d+)")
 
 
 @dataclass
@@ -136,11 +128,9 @@ def cause(
         case DataMissing():
             # rule 18: nobody waits for who was replaced
             is_replaced = any(rival.begun_ms >= life.begun_ms for rival in rivals)
-            begins = now_ms - life.begun_ms <= BEGINS_MS
-            is_gone = BLOCKS_DELETED_AGAIN in life.befell and begins
             topics = (INPUT_RECREATED, BLOCKS_LOST)
             former = next((what for what in topics if what in life.befell), "")
-            return "another run" if is_replaced else BLOCKS_DELETED_AGAIN if is_gone else former
+            return "another run" if is_replaced else former
         case _:
             return ""
 

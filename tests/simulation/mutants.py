@@ -136,6 +136,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "partial_results_kept": 1020,
     "gives_up_too_much": 376,
     "late_start_awaits_deleted_blocks": 172,
+    "plan_of_deleted_blocks_is_run_again": 3110264,
     "late_start_forgotten": 3934,
     "late_start_is_partial": 233,
     "gap_not_told": 82,

@@ -14,7 +14,6 @@ from anabranch.protocol.errors import (
 from simulation.ends import (
     BEGINS_MS,
     BEHIND_MS,
-    BLOCKS_DELETED_AGAIN,
     HEARD_MS,
     LATE_MS,
     TRANSACTION_TIMED_OUT,
@@ -105,11 +104,7 @@ def test_the_broker_fences_whose_transaction_timed_out_if_something_held_it_up()
 def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed_log() -> None:
     assert why(BLOCKS, Life(0), Life(1))
     assert not why(BLOCKS, Life(2), Life(1)), "the newest run is waited for"
-    begins = Life(20_000 - BEGINS_MS)
-    assert not why(BLOCKS, begins)
-    begins.struck(BLOCKS_DELETED_AGAIN, 0)
-    assert why(BLOCKS, begins) == BLOCKS_DELETED_AGAIN
-    assert not why(BLOCKS, begins, now_ms=20_001), "it had its time to begin behind them"
+    assert not why(BLOCKS, Life(20_000 - BEGINS_MS))
     assert why(LOG, Life(20_000 - BEGINS_MS))
     assert not why(LOG, Life(20_000 - BEGINS_MS - 1))
     assert why(LOG, Life(0), behind_ms=BEHIND_MS)

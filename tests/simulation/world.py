@@ -284,7 +284,7 @@ class World:
         self.producers = Producers(
             options, self.sent, self.scheduler, self.log, self.network, self.history
         )
-        self._blocks_deleted_again = self._blocks_lost = False
+        self._blocks_lost = False
         self._rollout: new_column.Rollout | None = None
         self._rare: dict[str, Callable[[Fault], None]] = {
             leaders_clocks.KIND: self.producers.displace,
@@ -523,8 +523,6 @@ class World:
         port.life = Life(self.scheduler.now_ms + delay_ms)
         if self._blocks_lost:
             port.life.struck(ends.BLOCKS_LOST, self.scheduler.now_ms)
-        if self._blocks_deleted_again:
-            port.life.struck(ends.BLOCKS_DELETED_AGAIN, self.scheduler.now_ms)
         runs.lives.append(port.life)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
@@ -942,7 +940,6 @@ class World:
         if fault.value == fault_plans.BEFORE_RESULTS:
             if self._tampering.has_only_begun_late(self.options.last_stage):
                 self.history.reached("deleted before the first result")
-                self._blocks_deleted_again = True
                 self.history.add(self.scheduler.now_ms, "world", "deleted again", fault.target)
                 self._tampering.lose_all_blocks(fault.target)
             return

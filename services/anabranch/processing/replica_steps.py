@@ -30,7 +30,13 @@ from anabranch.protocol.log.timeline import (
     carry_out,
 )
 from anabranch.protocol.log.writer import base_record
-from anabranch.protocol.stage.recovery import Beginning, beginning, continued, is_behind
+from anabranch.protocol.stage.recovery import (
+    Beginning,
+    beginning,
+    continued,
+    is_behind,
+    plans_anew,
+)
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.streams.boundary_writer import BoundaryWriter
 
@@ -98,7 +104,9 @@ class ReplicaSteps:
                     return self.recovery.missing(fresh.after)
                 case FindMissing(name, batch) if self._is_behind(self._disk.bucket(name, batch)):
                     return "input is kept for a process that begins anew, not for this checkpoint"
-                case FindRecomputed(_, batch) if batch < 0 and self._is_behind(0):
+                case FindRecomputed(_, batch) if batch < 0 and (
+                    self._is_behind(0) or plans_anew(boundary.log_state, fresh, self._ha)
+                ):
                     return 1
             return self.carry_out(step)
 

@@ -552,6 +552,15 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
+        "plan_of_deleted_blocks_is_run_again",
+        "protocol.stage.recovery:plans_anew",
+        "fresh.after > 0 and",
+        "fresh.after < 0 and",
+        "LA2",
+        scenario="added late",
+        by=("ends",),
+    ),
+    Mutant(
         "late_start_forgotten",
         "protocol.stage.recovery:continued",
         "else origin.late_upto",

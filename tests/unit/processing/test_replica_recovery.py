@@ -380,6 +380,51 @@ def test_a_new_stage_that_loses_its_disk_begins_where_it_began(
     assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
 
 
+def dies_once_its_plan_is_logged(first: FileReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a process that has logged the plan of its next batch and run nothing of it."""
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    monkeypatch.setattr(first.runner, "begin", crash)
+    with pytest.raises(Crash):
+        first.step()
+    first.close()
+
+
+@pytest.mark.parametrize("gone", [0, 3])
+@pytest.mark.parametrize("ha", ["active", "upstream_backup", "amnesia"])
+def test_la2_a_first_plan_whose_blocks_were_deleted_is_not_run_again(
+    stage: Stage, ha: HaMode, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would find that out by reading, and so would each process after it."""
+    stage.source.close(16, *range(1, 17))
+    stage.source.trim(gone)
+    first = stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha)
+    dies_once_its_plan_is_logged(first, monkeypatch)
+    stage.source.trim(6)
+    again = stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha)
+    assert not (again.checkpoint / "offsets" / "0").exists()
+    assert again.runner.given_up == 6 + AHEAD
+    again.settle()
+    assert stage.waited == []
+    assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
+
+
+def test_la2_nor_where_a_peer_has_begun_behind_them_and_has_results(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.source.close(16, *range(1, 17))
+    dies_once_its_plan_is_logged(stage.start("1", disk="b", horizon_buckets=AHEAD), monkeypatch)
+    stage.source.trim(6)
+    stage.start("0", disk="a", horizon_buckets=AHEAD).settle()
+    again = stage.start("1", disk="b", horizon_buckets=AHEAD)
+    assert not (again.checkpoint / "offsets" / "0").exists()
+    assert again.runner.given_up == 6 + AHEAD
+    again.settle()
+    assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
+
+
 def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
     with_history(stage).close()
     stage.source.trim(10)

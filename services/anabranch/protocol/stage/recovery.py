@@ -72,7 +72,9 @@ Invariants:
         function (``protocol.stage.restating``), or no process has read the results: those of a half
         that were made for an earlier attempt to split its shard (BL21).
     LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there;
-        or later, if no replica has a result yet and further blocks are deleted.
+        or later, if no replica has a result yet and further blocks are deleted. None of them runs
+        the plan again that an earlier process has logged for its first batch: that may name deleted
+        blocks.
     LA3 a process that continues from a checkpoint of a stage that began late gives up the same
         output.
     SH1 a query that begins at ``after`` computes every bucket above ``after`` + horizon completely.
@@ -283,6 +285,21 @@ def is_behind(bucket: int, fresh: Callable[[], Beginning], ha: HaMode) -> bool:
         return False
     begins = fresh()
     return not begins.given_up and bucket < begins.after
+
+
+def plans_anew(log_state: LogState, fresh: Beginning, ha: HaMode) -> bool:
+    """Return whether a process that has committed nothing ignores the plan that an earlier process
+    has logged for its first batch (LA2). With ``amnesia`` that plan decides what is given up once
+    there are results (SH4).
+
+    Args:
+        log_state: The stage's own stream.
+        fresh: Where a process without a checkpoint begins.
+        ha: Recovery mode of the stage.
+    """
+    origins = [log_state.origin(writer) for writer in log_state.writers]
+    has_results = any(origin.has_results for origin in origins)
+    return fresh.after > 0 and not (ha == "amnesia" and has_results)
 
 
 def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:

@@ -32,6 +32,7 @@ from anabranch.protocol.stage.recovery import (
     begins_anew,
     continued,
     is_behind,
+    plans_anew,
     unneeded_upto,
 )
 from harness.stage_logs import StageLog, backed_up, forgetful, part
@@ -294,6 +295,20 @@ def test_la2_all_begin_where_the_first_has_stated_or_after_what_is_gone_since(
     assert begun(log_state_of(FIRST, from_snapshot=from_snapshot), gone=gone) == (after, after)
     behind = log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)
     assert begun(behind, gone=gone) == (after, after), "one that is behind"
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+@pytest.mark.parametrize("ha", ["active", "passive", "upstream_backup", "amnesia"])
+def test_la2_a_first_plan_counts_only_if_nothing_is_left_out(
+    ha: HaMode, from_snapshot: bool
+) -> None:
+    """It may name blocks that are deleted."""
+    result = replace(FIRST, replica="1", epoch=1, missing=())
+    for records in ((), (FIRST,), (FIRST, result)):
+        log_state = log_state_of(*records, from_snapshot=from_snapshot)
+        assert not plans_anew(log_state, Beginning(), ha)
+        is_sh4 = result in records and ha == "amnesia"
+        assert plans_anew(log_state, Beginning(9, 12), ha) != is_sh4
 
 
 def test_la3_whoever_goes_on_gives_up_what_is_given_up() -> None:
