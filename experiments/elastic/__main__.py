@@ -35,7 +35,14 @@ from experiments.elastic.measuring import (
     standby,
 )
 from experiments.elastic.report import AGES_RATE, Measured, Row, plots, tables
-from experiments.elastic.splitting import Threshold, Throughput, thresholds, throughput
+from experiments.elastic.splitting import (
+    Split,
+    Threshold,
+    Throughput,
+    pause,
+    thresholds,
+    throughput,
+)
 from experiments.pages import write_page
 
 if TYPE_CHECKING:
@@ -46,11 +53,15 @@ SIZES_MB: Final = (5, 50, 200, 500, 1_000)
 LARGEST_MB: Final = 5_000
 """Size that is measured only when it is named: it takes 25 GB of disk."""
 RATES: Final = (100, 500, 1_000)
+SPLIT_RATES: Final = (30, 50)
+"""Loads at which a stage is split by command, in rows per second: the shard and a half of it share
+a node that can do 100.
+"""
 NODES: Final = (1, 2, 4)
 ABOVE: Final = (50, 60, 70, 80, 90)
 """Thresholds of the scaler that are compared, in percent."""
 _KINDS: Final[dict[str, type[Any]]] = {
-    each.__name__: each for each in (Files, Restart, Move, Recovery, Throughput, Threshold)
+    each.__name__: each for each in (Files, Restart, Move, Recovery, Split, Throughput, Threshold)
 }
 Run: TypeAlias = "Callable[[Callable[[], str], Path, Callable[[str], None]], Sequence[Row]]"
 
@@ -72,6 +83,8 @@ def _runs() -> dict[str, Run]:
     found["recovery-ages"] = partial(
         recoveries, mode="store", rows_per_s=AGES_RATE, ages_s=MORE_AGES_S
     )
+    for rate in SPLIT_RATES:
+        found[f"split-{rate}"] = partial(pause, rows_per_s=rate)
     for nodes in NODES:
         found[f"ramp-{nodes}"] = partial(throughput, nodes=nodes)
     for above in ABOVE:

@@ -24,9 +24,9 @@ ROWS_PER_S: Final = 200
 """Load of the stage with large state, in rows per second."""
 KEYS: Final = 1_000
 """Number of keys that windows count."""
-_BEFORE_S: Final = 30.0
+BEFORE_S: Final = 30.0
 """Time before a move in which the usual delay is measured, in seconds."""
-_AFTER_S: Final = 10.0
+AFTER_S: Final = 10.0
 """Time after a move that counts as part of it, in seconds."""
 _MOVED_S: Final = 600.0
 _WINDOW_S: Final = 35.0
@@ -178,9 +178,9 @@ def moves(
         load = world.begin_load()
         world.await_stored(time.time())
         state_mb = world.stored_bytes() / 1e6
-        time.sleep(_BEFORE_S)
+        time.sleep(BEFORE_S)
         begun_s = time.monotonic()
-        before = [s for due_s, s in world.delays if begun_s - _BEFORE_S <= due_s < begun_s - 1]
+        before = [s for due_s, s in world.delays if begun_s - BEFORE_S <= due_s < begun_s - 1]
         say(f"{state_mb:.0f} MB are stored; moving")
         world.move(NEW)
         prefetched: list[tuple[float, int]] = []
@@ -198,8 +198,8 @@ def moves(
         wait_until(is_moved, _MOVED_S, lambda: f"it moves: {world.replica(NEW)}", every_s=0.1)
         moved_s = time.monotonic()
         last_fetched = max(last_fetched, *_fetched(world.nodes[NEW].all_of_its_log()))
-        time.sleep(_AFTER_S)
-        during = [s for due_s, s in world.delays if begun_s <= due_s < moved_s + _AFTER_S]
+        time.sleep(AFTER_S)
+        during = [s for due_s, s in world.delays if begun_s <= due_s < moved_s + AFTER_S]
         wrong, judged = world.judge()
     copied_s, copied = prefetched[0] if prefetched else (moved_s, last_fetched)
     return [

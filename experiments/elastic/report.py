@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from experiments.dpc.plots import Line, plot
 from experiments.elastic.files import Files
 from experiments.elastic.measuring import AGES_S, Move, Recovery, Restart
-from experiments.elastic.splitting import Threshold, Throughput
+from experiments.elastic.splitting import Split, Threshold, Throughput
 from experiments.pages import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-Row: TypeAlias = Files | Restart | Move | Recovery | Throughput | Threshold
+Row: TypeAlias = Files | Restart | Move | Recovery | Split | Throughput | Threshold
 _Kind = TypeVar("_Kind", bound=Row)
 
 
@@ -63,6 +63,17 @@ def _move(row: Move) -> list[str]:
         f"{row.moved_s:.1f} s",
         f"{row.prefetch_mb:.1f} MB",
         f"{row.rest_mb:.1f} MB",
+    ]
+
+
+def _split(row: Split) -> list[str]:
+    return [
+        str(row.rows_per_s),
+        f"{row.before_p99_s:.2f} s",
+        f"{row.during_p99_s:.2f} s",
+        f"{row.during_p99_s - row.before_p99_s:+.2f} s",
+        f"{row.longest_s:.2f} s",
+        f"{row.proven_s:.0f} s",
     ]
 
 
@@ -143,6 +154,13 @@ def tables(found: Sequence[Measured]) -> dict[str, str]:
             *("first copy after", "moved after", "first copy", "read after it", *_LAST),
         )
         blocks["move"] = table(head, moves)
+    split_ones = _rows_of(found, Split, _split)
+    if split_ones:
+        head = (
+            *("rows/s", "p99 before", "p99 during", "difference", "longest", "proven after"),
+            *_LAST,
+        )
+        blocks["split"] = table(head, split_ones)
     if recoveries:
         head = (
             *("rows/s", "from", "age", "detected after", "restored in", "caught up in"),

@@ -1,4 +1,5 @@
-"""Runs in which the scaler alone splits a stage over a pool of nodes, each a deployment of its own.
+"""Runs in which a stage is split over several nodes, by the scaler alone or by command, each a
+deployment of its own.
 
 Each row costs the stage a fixed time, which it sleeps, and each node runs one task at a time. So a
 node's capacity is known before, and four nodes have four times as much, although the machine has
@@ -15,7 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.elastic.measuring import OLD, await_heard
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.operating.split import SplitCommand
+from experiments.elastic.measuring import AFTER_S, BEFORE_S, NEW, OLD, await_heard
 from experiments.elastic.ramp import (
     Point,
     Ramp,
@@ -62,6 +66,9 @@ _RISES_S: Final = 100.0
 """Time of these runs, in seconds; the rate rises in the first 31 of it."""
 _SETTLED: Final = 8
 _EVERY_S: Final = 0.5
+_LOOK_MS: Final = 500
+_SPLIT_S: Final = 300.0
+"""Timeout of a split, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,68 @@ class Threshold:
     p99_s: float
     wrong: int
     judged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One split under load, by command."""
+
+    rows_per_s: int
+    before_p99_s: float
+    """99th percentile of the delays before the split, in seconds."""
+    during_p99_s: float
+    """The same from the command until some seconds after the halves have taken over."""
+    longest_s: float
+    """Longest delay in that time, in seconds."""
+    proven_s: float
+    """From the command until the halves were proven, in seconds."""
+    wrong: int
+    judged: int
+
+
+def change_for_split(document: dict[str, Any]) -> None:
+    """Give the pipeline file's ``document`` a second node, and nobody who splits by himself."""
+    document["resources"] = {node: {"cores": 1} for node in (OLD, NEW)}
+    document["nodes"][NEW] = []
+    del document["scaling"]
+
+
+def pause(
+    start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], rows_per_s: int
+) -> list[Split]:
+    """Measure what a split adds to the delays of a steady load, with one half on another node."""
+    kafka, writes = start_kafka(), _writes(rows_per_s / ONE_NODE_ROWS_PER_S)
+    with World(kafka, folder, "dear.yaml", writes, change_for_split) as world:
+        say("starting two nodes, and one that reads their results")
+        for node in (OLD, NEW, READER):
+            world.start(node)
+        world.await_state(OLD, "running", "waiting")
+        world.begin_load(_SETTLED)
+        time.sleep(BEFORE_S)
+        begun_s = time.monotonic()
+        before = [s for due_s, s in world.delays if begun_s - BEFORE_S <= due_s < begun_s - 1]
+        say("splitting")
+        command = SplitCommand(KafkaEventLog(kafka), world.pipeline, STAGE, NEW, SystemClock())
+        command.do()
+        while not command.is_done(_LOOK_MS):
+            world.check()
+            if time.monotonic() - begun_s > _SPLIT_S:
+                raise RuntimeError(f"the halves are not proven after {_SPLIT_S:.0f} s")
+        proven_s = time.monotonic()
+        time.sleep(AFTER_S)
+        during = [s for due_s, s in world.delays if begun_s <= due_s < proven_s + AFTER_S]
+        wrong, judged = world.judge()
+    return [
+        Split(
+            rows_per_s,
+            percentile(before, 0.99),
+            percentile(during, 0.99),
+            max(during),
+            proven_s - begun_s,
+            wrong,
+            judged,
+        )
+    ]
 
 
 def change(nodes: int, above: int, document: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from experiments.elastic.ramp import (
     splits,
 )
 from experiments.elastic.report import Measured, plots, tables
-from experiments.elastic.splitting import Threshold, Throughput, change
+from experiments.elastic.splitting import Split, Threshold, Throughput, change, change_for_split
 from experiments.elastic.world import Writes
 
 PIPELINE = Path("experiments/elastic/pipeline")
@@ -181,6 +181,24 @@ def test_the_pipeline_has_a_pool_for_the_nodes(tmp_path: Path, nodes: int) -> No
         assert scaling is not None
         assert (len(scaling.pool), scaling.above_permille) == (nodes - 1, 600)
     assert [each.cores for each in pipeline.resources.values()] == [1] * nodes
+
+
+def test_a_split_by_command_has_a_second_node_and_no_scaler(tmp_path: Path) -> None:
+    folder = shutil.copytree(PIPELINE, tmp_path / "pipeline")
+    path, yaml = folder / "dear.yaml", YAML()
+    document = yaml.load(path)
+    change_for_split(document)
+    yaml.dump(document, path)
+    pipeline = load(path)
+    assert pipeline.scaling is None
+    assert pipeline.halves("dear") == ["dear.0", "dear.1"]
+    assert pipeline.nodes()["north.1"] == []
+    (row,) = (Split(50, 0.5, 1.75, 2.0, 42.0, 0, 7),)
+    assert (
+        "| 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |"
+        in (tables([measured(row)])["split"])
+    )
+    assert "split" not in tables([])
 
 
 def measured(*rows: Any) -> Measured:
