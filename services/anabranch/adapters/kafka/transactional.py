@@ -9,6 +9,7 @@ epoch and so makes the old commit or abort harmless, and reads back what has bec
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.adapters.kafka.errors import Request, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.adapters.kafka.writer import KafkaLogWriter
+from anabranch.adapters.kafka.writer import IdRequests, KafkaLogWriter
 from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -53,7 +54,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         producer = self._usable()
         try:
             self._finish(
-                lambda: producer.init_transactions(settings.request_timeout_ms / 1000),
+                lambda: self._take_over(producer, settings.request_timeout_ms / 1000),
                 f"fail over {transactional_id}",
             )
         except OutcomeUnknown as error:
@@ -61,6 +62,24 @@ class KafkaTransactionalWriter(KafkaLogWriter):
             # to the caller.
             self.close()
             raise Unavailable(str(error)) from error
+
+    def _take_over(self, producer: Producer, timeout_s: float) -> None:
+        """Get the id's next epoch. Waits in short steps, each of which continues the one before,
+        and requests metadata between them: then the client does not wait half a second each time
+        that it has no connection yet, or that the open transaction is still being aborted.
+        """
+        deadline = time.monotonic() + timeout_s
+        requests = IdRequests(producer)
+        while True:
+            try:
+                producer.init_transactions(requests.wait_s)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+                requests.request_if_due(requests.wait_s)
+            else:
+                self._id_requests = None
+                return
 
     def begin(self) -> None:
         """Start a transaction.

@@ -1,9 +1,18 @@
-"""Idempotent writer: the implementation of ``ports.LogWriter``."""
+"""Idempotent writer: the implementation of ``ports.LogWriter``.
+
+Why it asks for metadata. librdkafka needs a producer id before its first record. It requests one
+when it receives metadata, and otherwise every half second; but a new client's first metadata lets
+it replace the bootstrap connection, over which it would have requested the id
+(``rdkafka_metadata.c``, ``rdkafka_idempotence.c``, 2.16). So a new client waits half a second, or
+one, for nothing. A request for metadata soon after brings the id within milliseconds.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -28,6 +37,16 @@ _FULL_WAIT_S: Final = 0.1
 """Wait for space in a full queue, in s, before the record is offered again."""
 _DROP_CHECK_S: Final = 0.5
 """Interval, in s, at which ``flush`` checks whether queued records have become useless."""
+_FIRST_WAIT_S: Final = 0.02
+"""Wait of a new client for its producer id, in s, before it asks for metadata. Doubles with each
+time, up to ``_WAIT_MAX_S``.
+"""
+_WAIT_MAX_S: Final = 0.5
+"""Longest wait for a producer id between two requests for metadata, in s: the interval at which
+librdkafka requests the id itself.
+"""
+_NO_WAIT_S: Final = 0.001
+"""Least time, in s, for which the client can wait for an answer."""
 _GRACE_S: Final = 5.0
 """Time after the delivery timeout, in s, before ``flush`` gives up on librdkafka, which fails every
 record at that timeout.
@@ -63,6 +82,32 @@ def _reporter(
     return report
 
 
+class IdRequests:
+    """Requests for metadata that bring a new client its producer id soon."""
+
+    def __init__(self, producer: Producer) -> None:
+        """Keep the client. Nothing is requested yet."""
+        self._producer = producer
+        self._due_s = time.monotonic() + _FIRST_WAIT_S
+        self.wait_s = _FIRST_WAIT_S
+        """Time between the last request, or the client's start, and the next one, in s."""
+
+    def request_if_due(self, answer_s: float, topic: str | None = None) -> None:
+        """Request the metadata of ``topic``, or of all topics that the principal may see, if the
+        last request is ``wait_s`` ago, and double ``wait_s``. Waits for the answer for up to
+        ``answer_s``; a later one serves as well. A failure is left to the client to report.
+        """
+        if time.monotonic() < self._due_s:
+            return
+        with contextlib.suppress(KafkaException):
+            if topic is None:
+                self._producer.list_topics(timeout=answer_s)
+            else:
+                self._producer.list_topics(topic, timeout=answer_s)
+        self.wait_s = min(2 * self.wait_s, _WAIT_MAX_S)
+        self._due_s = time.monotonic() + self.wait_s
+
+
 class KafkaLogWriter:
     """Idempotent producer. Not thread-safe."""
 
@@ -79,6 +124,8 @@ class KafkaLogWriter:
         self._broken: AnabranchError | None = None
         self._fatal: KafkaError | None = None
         self._producer: Producer | None = Producer(dict(chosen), logger=LOGGER)
+        self._id_requests: IdRequests | None = IdRequests(self._producer)
+        """None once the client has its producer id."""
 
     def send(
         self,
@@ -165,6 +212,7 @@ class KafkaLogWriter:
         producer = self._usable()
         self._serve(lambda: producer.poll(0))
         self._drop_useless(producer)
+        self._hurry(producer, _NO_WAIT_S)
         return self._fatal is not None or not len(producer)
 
     def _drain(self, producer: Producer) -> None:
@@ -173,8 +221,19 @@ class KafkaLogWriter:
         """
         deadline = time.monotonic() + self._give_up_s
         while len(producer) and self._fatal is None and time.monotonic() < deadline:
-            self._serve(lambda: producer.flush(_DROP_CHECK_S))
+            wait_s = _DROP_CHECK_S if self._id_requests is None else self._id_requests.wait_s
+            self._serve(partial(producer.flush, wait_s))
             self._drop_useless(producer)
+            self._hurry(producer, wait_s)
+
+    def _hurry(self, producer: Producer, answer_s: float) -> None:
+        """Let a new client get its producer id soon, if a record has waited for that."""
+        if self._id_requests is None or not self._places:
+            return
+        if len(producer):
+            self._id_requests.request_if_due(answer_s, self._places[0].topic)
+        else:
+            self._id_requests = None
 
     def _drop_useless(self, producer: Producer) -> None:
         """Drop queued records that have become useless. Without a transaction each record counts by
