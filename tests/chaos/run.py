@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -179,7 +180,6 @@ class Run:
         self._problem: Exception | None = None
         self._give_up = threading.Event()
         self._pause = threading.Event()
-        self._nemesis: Nemesis | None = None
         self._ends = EndsSeen()
         self._stalls: list[Stall] = []
         self._ready_ms = 0
@@ -191,26 +191,23 @@ class Run:
             DeploymentError: the deployment did not start, or the supervisor ended.
         """
         begun = time.monotonic()
+        left = list[int]()
         deployment = Deployment(self._file, self._state, self._folder / "up.log", drills=True)
         meter = TreeMeter(deployment.pid)
         watch = MachineWatch(meter)
-        meter.start()
-        watch.start()
-        try:
+        # Each is ended only if it was begun, and the deployment last, whatever fails before: one
+        # that is left running takes the machine from all runs that follow.
+        with ExitStack() as ending:
+            ending.callback(lambda: left.extend(deployment.stop(meter.seen)))
+            meter.start()
+            ending.callback(meter.stop)
+            watch.start()
+            ending.callback(watch.stop)
             deployment.wait_ready(READY_S)
             self._ready_ms = received_ms()
             self._say(f"ready after {time.monotonic() - begun:.0f} s")
-            happened = self._break_it(deployment)
-        finally:
-            self._give_up.set()
-            if self._nemesis is not None:
-                self._nemesis.stop()
-            for reader in self._readers:
-                reader.stop()
-            meter.stop()
-            watch.stop()
-            self._stalls = watch.stalls()
-            left = deployment.stop(meter.seen)
+            happened = self._break_it(deployment, ending)
+        self._stalls = watch.stalls()
         struck = [*happened.nemesis.injected, *happened.nemesis.half_done]
         unexplained = [
             *self._complaints(struck),
@@ -226,14 +223,15 @@ class Run:
         verdict.memory_peak_bytes, verdict.seconds = meter.peak_bytes, time.monotonic() - begun
         return verdict
 
-    def _break_it(self, deployment: Deployment) -> Happened:
+    def _break_it(self, deployment: Deployment, ending: ExitStack) -> Happened:
+        """Run the traffic and the faults. ``ending`` ends whatever begins here."""
         options, job = self._options, self._job
         known = state_file.read(self._state)
         assert known is not None
         kafka = known.kafka
         targets = [f"{row.service}/{row.name}" for row in known.processes]
         writer = TrafficWriter(kafka, job.topics)
-        self._read_all(kafka)
+        self._read_all(kafka, ending)
         seconds = options.minutes * 60
         start_ms, end_ms = span(
             time.time_ns() // 1_000_000,
@@ -247,16 +245,18 @@ class Run:
         generator = threading.Thread(
             target=self._generate, args=(writer, traffic), name="traffic", daemon=True
         )
+        ending.callback(self._give_up.set)
         generator.start()
         self._look(deployment, WARM_S + CALM_S, lambda: False)
         faults = draw(options.seed, seconds, targets, kinds(options), options.rest)
         (self._folder / "schedule.txt").write_text(
             "".join(f"{fault}\n" for fault in faults), encoding="utf-8"
         )
-        self._nemesis = nemesis = Nemesis(
+        nemesis = Nemesis(
             self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2
         )
         nemesis.start()
+        ending.callback(nemesis.stop)
         self._look(
             deployment,
             3 * seconds + 600,
@@ -275,20 +275,16 @@ class Run:
             writer.written, truth, traffic, nemesis, len(faults), targets, [*nemesis.broken, *wrong]
         )
 
-    def _read_all(self, kafka: str) -> None:
-        for topic, take in self._seen.takers(self._job).items():
-            self._read(kafka, topic, take)
-        for stage, entries in self._logs.items():
-            self._read(
-                kafka,
-                self._pipeline.topic_names.boundaries(stage),
-                partial(_take, entries.append, _entry),
-            )
-
-    def _read(self, kafka: str, topic: str, take: Callable[[Message], None]) -> None:
-        reader = consuming.TopicReader(kafka, topic, take)
-        reader.start()
-        self._readers.append(reader)
+    def _read_all(self, kafka: str, ending: ExitStack) -> None:
+        takers = self._seen.takers(self._job) | {
+            self._pipeline.topic_names.boundaries(stage): partial(_take, entries.append, _entry)
+            for stage, entries in self._logs.items()
+        }
+        for topic, take in takers.items():
+            reader = consuming.TopicReader(kafka, topic, take)
+            reader.start()
+            ending.callback(reader.stop)
+            self._readers.append(reader)
 
     def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
         try:
