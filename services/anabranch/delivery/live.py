@@ -22,7 +22,7 @@ from anabranch.delivery.counters import LiveCounters
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.origins import refuse_shared
 from anabranch.delivery.output_handover import EarlierOutputShards
-from anabranch.delivery.rendering import Renderer, may_reject
+from anabranch.delivery.rendering import Renderer, rejection_of
 from anabranch.pipeline import waits
 from anabranch.pipeline.control_topics import stage_control_topics
 from anabranch.pipeline.model import Output
@@ -340,7 +340,7 @@ class LiveTopic:
         renderer = Renderer(
             name, self._sink, self._partitions, self._origin, registry=self._schemas
         )
-        renderer.may_reject = may_reject(
+        renderer.may_reject = rejection_of(
             self._pipeline, self._output.stage, self._following.log_state
         )
         if self._sink.upsert:

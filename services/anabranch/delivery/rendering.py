@@ -30,7 +30,7 @@ from anabranch.delivery.notices import (
 )
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
-from anabranch.protocol.edge.delivery import ALONE, Slice
+from anabranch.protocol.edge.delivery import ALONE, Slice, may_reject
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 
@@ -254,26 +254,33 @@ class Renderer:
         return headers
 
 
-def may_reject(pipeline: Pipeline, stage: str, log_state: LogState) -> Callable[[pa.Schema], bool]:
+def rejection_of(
+    pipeline: Pipeline, stage: str, log_state: LogState
+) -> Callable[[pa.Schema], bool]:
     """Return the function that decides for columns of the results of ``stage`` that its output
-    cannot write whether such results are rejected.
-
-    They are where no user can correct them: another participant may have written them, or they
-    are of a former version of the stage. Otherwise the pipeline file contradicts its own stage: an
-    error that a person corrects, and no result is lost.
+    cannot write whether such results are rejected (DE15).
     """
 
     def judge(columns: pa.Schema) -> bool:
         """Return whether results with ``columns`` are rejected."""
-        text = log_state.schema()
-        if pipeline.others_write(stage) or not text:
-            return pipeline.others_write(stage)
-        try:
-            return bool(columns != _without_event_time(stream_schema(text)))
-        except RemoteProtocolError:
-            return True
+        return may_reject(
+            others_write=pipeline.others_write(stage), is_former=_are_former(columns, log_state)
+        )
 
     return judge
+
+
+def _are_former(columns: pa.Schema, log_state: LogState) -> bool | None:
+    """Return whether ``columns`` differ from those that the stage of ``log_state`` writes now; None
+    if its log does not say which it writes.
+    """
+    text = log_state.schema()
+    if not text:
+        return None
+    try:
+        return bool(columns != _without_event_time(stream_schema(text)))
+    except RemoteProtocolError:  # no schema that a stage of this version writes
+        return True
 
 
 def _without_event_time(schema: pa.Schema) -> pa.Schema:

@@ -26,7 +26,7 @@ from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.notices import is_counted, rejected_bytes
 from anabranch.delivery.origins import own_origin, refuse_shared
 from anabranch.delivery.output_handover import EarlierOutputShards, transactional_id
-from anabranch.delivery.rendering import Ordered, Records, Renderer, may_reject, only_rows
+from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows, rejection_of
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.process.crash_points import crash_point
@@ -206,7 +206,7 @@ class DeliveryService:
             registry=self._registry,
             shard=self._shard,
         )
-        self._renderer.may_reject = may_reject(self._pipeline, stage, following.log_state)
+        self._renderer.may_reject = rejection_of(self._pipeline, stage, following.log_state)
         self._try_to_fail_over()
 
     def step(self) -> None:

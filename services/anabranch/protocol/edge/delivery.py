@@ -74,6 +74,8 @@ Invariants:
     DE13 an id before the bound of its partition is not written.
     DE14 as long as ids that retention has removed count as written, progress records keep the
         position that says so, and name nothing beyond those ids: a second crash finds the same.
+    DE15 a result for whose columns the output has no form is rejected only where no person can
+        correct the pipeline so that it has one. Otherwise delivery waits, and no result is lost.
 """
 
 from __future__ import annotations
@@ -128,6 +130,19 @@ def rows_bound(parts: Sequence[Part]) -> int:
     rows = sum(part.rows for part in parts)
     size_bytes = sum(part.size_bytes for part in parts)
     return max(1, min(DELIVERY_ROWS_MAX, DELIVERY_BYTES_MAX * rows // max(1, size_bytes)))
+
+
+def may_reject(*, others_write: bool, is_former: bool | None) -> bool:
+    """Return whether results of a stage for whose columns its output has no form are rejected
+    (DE15): another participant may have written them, or they are of a former version of the stage.
+    Otherwise the pipeline file contradicts its own stage, which a person corrects.
+
+    Args:
+        others_write: Whether another participant may write the stage's stream.
+        is_former: Whether the columns differ from those that the stage writes now; None: it is not
+            known what it writes.
+    """
+    return others_write or is_former is True
 
 
 def begin_of(progress: DeliveryProgress) -> RecordId:

@@ -20,6 +20,7 @@ from anabranch.protocol.edge.delivery import (
     begin_of,
     end_of,
     live_asks,
+    may_reject,
     rows_bound,
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
@@ -365,3 +366,20 @@ def test_a_topic_of_rejected_results_may_be_new_or_made_anew() -> None:
     older = DeliveryProgress("out", 2, 3, ((0, 5), (1, 6)), 1)
     assert CorrectedDelivery("out", older, [0, 0, 4], [9, 9, 9]).read_from == (5, 6, 4)
     assert CorrectedDelivery("out", progress(), [0, 0, 0], [9, 9, 1]).read_from == (5, 6, 1)
+
+
+@pytest.mark.parametrize(
+    ("others_write", "is_former", "expected"),
+    [
+        (False, False, False),
+        (False, None, False),
+        (False, True, True),
+        (True, False, True),
+        (True, None, True),
+        (True, True, True),
+    ],
+)
+def test_de15_only_what_no_person_can_correct_is_rejected(
+    others_write: bool, is_former: bool | None, expected: bool
+) -> None:
+    assert may_reject(others_write=others_write, is_former=is_former) == expected
