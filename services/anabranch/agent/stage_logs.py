@@ -16,7 +16,6 @@ from anabranch.protocol.control.failure_detector import (
     Silence,
 )
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.stage_moves import partners_nodes
 from anabranch.protocol.federation.workload import Workload
 from anabranch.protocol.limits import LONG_SILENT_MS
@@ -98,7 +97,7 @@ class StageLogs:
 
         Raises:
             Unavailable: a topic does not exist yet, or the broker does not answer.
-            DataMissing: unread records of a log were deleted. A new process starts afresh.
+            DataMissing: unread records of a log were deleted. New followers start afresh.
         """
         self._open()
         assert self._own is not None, "opened"  # noqa: S101
@@ -141,7 +140,7 @@ class StageLogs:
         reader = open_stream(self._log, self._pipeline, stream, listener=listener)
         try:
             reader.read_to_end()
-        except Unavailable:
+        except BaseException:
             reader.close()
             raise
         return reader

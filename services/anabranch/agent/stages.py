@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 2_000
 """Time, in ms, after which a move that is not in the log yet is written again."""
+_REOPEN_MS: Final = 1_000
+"""Pause, in ms, before logs that lost records are opened again: each time they are read whole."""
 
 
 class _Sale(NamedTuple):
@@ -90,12 +92,12 @@ class TradedStages:
             for stage in pipeline.stages.values()
             if stage.participant == participant and not pipeline.reads_elsewhere(stage.name)
         ]
-        self._logs = {
-            task_of(pipeline.name, stage): StageLogs(
-                context.log, context.clock, pipeline, stage, with_heartbeats=True
-            )
-            for stage in self.names
-        }
+        tasks = [task_of(pipeline.name, stage) for stage in self.names]
+        self._logs = {task: self._new_logs(task) for task in tasks}
+        self._lost: dict[str, tuple[str, int]] = {}
+        """Why the logs of a task cannot be read, since records of them are lost, and when they are
+        opened again, in ms.
+        """
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
         self._placement = PlacementReader(context.log, self._at.topic, pipeline.places())
         self._placement.read_to_end()
@@ -150,23 +152,28 @@ class TradedStages:
     def host(self, task: str) -> None:
         """Follow a stage of another owner from now on. Idempotent."""
         if task not in self._logs:
-            name, stage = stage_of(task)
-            pipeline = self._hosted[name]
-            # Only a participant that may resell it must know whether the node that runs it lives.
-            is_sold_on = any(task in tasks for tasks in self.for_partners.values())
-            self._logs[task] = StageLogs(
-                self._context.log, self._context.clock, pipeline, stage, with_heartbeats=is_sold_on
-            )
+            self._logs[task] = self._new_logs(task)
+
+    def _new_logs(self, task: str) -> StageLogs:
+        """Prepare the followers of the logs of ``task``."""
+        name, stage = stage_of(task)
+        is_own = name == self._pipeline.name
+        pipeline = self._pipeline if is_own else self._hosted[name]
+        # Only a participant that may sell it must know whether the node that runs it lives.
+        may_sell = is_own or any(task in tasks for tasks in self.for_partners.values())
+        return StageLogs(
+            self._context.log, self._context.clock, pipeline, stage, with_heartbeats=may_sell
+        )
 
     def poll(self) -> None:
-        """Read the available records, without waiting. A pipeline of another owner whose logs
-        cannot be read holds up no other one.
+        """Read the available records, without waiting. A stage whose logs cannot be read holds up
+        no other one. Logs that lost records are opened anew, at their newest snapshots.
 
         Raises:
             Unavailable: a topic does not exist yet, or the broker does not answer; or buckets of
-                another owner's pipeline have another width than its file says here, or records of
-                its logs are gone or damaged.
-            DataMissing: records of an own stage's logs are gone.
+                another owner's pipeline have another width than its file says here; or records of
+                a stage's logs are gone or damaged.
+            ConfigurationError: buckets of an own stream have another width than the file says.
         """
         self._placement.poll()
         places = self._placement.places
@@ -176,8 +183,13 @@ class TradedStages:
                 self._homes[stage] = node  # an operator may move it between own nodes
         unread = list[str]()
         for task, logs in list(self._logs.items()):
+            why, again_ms = self._lost.get(task, ("", 0))
+            if self._context.clock.monotonic_ms() < again_ms:
+                unread.append(f"{task}: {why}")
+                continue
             try:
                 logs.poll()
+                self._lost.pop(task, None)
             except Unavailable as error:
                 unread.append(f"{task}: {error}")
             except ConfigurationError as error:
@@ -185,19 +197,17 @@ class TradedStages:
                     raise  # the mistake is in the own file
                 unread.append(f"{task}: {error}")
             except DataMissing as error:
-                if stage_of(task)[0] == self._pipeline.name:
-                    raise  # a new process starts afresh
                 unread.append(f"{task}: {error}")
+                self._logs[task] = self._new_logs(task)
+                self._lost[task] = str(error), self._context.clock.monotonic_ms() + _REOPEN_MS
                 logs.close()
-                del self._logs[task]
-                self.host(task)
         if unread:
             raise Unavailable("; ".join(unread))
 
     def settle(self, agent: Agent, contracts: Mapping[str, LoadLog], now_ms: int) -> list[Command]:
         """Move each stage to where it must run. Return the statements that the ledgers need."""
         commands: list[Command] = []
-        running = set()
+        running = set[str]()
         self.left_at_seller = {
             task: why
             for task, why in self.left_at_seller.items()
@@ -207,6 +217,9 @@ class TradedStages:
             holding = agent.holdings.tasks.get(task)
             if holding is None or holding.place is TaskPlace.PROMISED:
                 continue  # not here, or it moves under a movement contract (``agent.oracle``)
+            if task in self._lost:  # where it runs is not known: it stays where it is
+                running |= set() if holding.went is None else {holding.went.movement_id}
+                continue
             home, partner = self._home(holding), ""
             holding.failed = None
             if holding.went is not None:

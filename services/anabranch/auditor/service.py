@@ -27,7 +27,7 @@ from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import AuditNonces, Engine
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus, StartEngine
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
 from anabranch.protocol.federation.contract_log import WORD_SKEW_MS
@@ -112,6 +112,8 @@ class AuditorService:
         self._audits: dict[str, MovementAudit] = {}
         self._logs: dict[str, SoldStageLogs] = {}
         """Logs of each followed stage."""
+        self._unread: dict[str, tuple[str, int]] = {}
+        """Why the logs of a stage cannot be read, and when they are opened again, in ms."""
         self._served: set[str] = set()
         """Movements that had their turn in the current cycle over all of them."""
         self._not_audited: dict[str, str] = {}
@@ -178,10 +180,15 @@ class AuditorService:
     # ---------------------------------------------------------------- a round
 
     def _round(self, reader: FederationReader) -> None:
-        """Advance the audits of all movements."""
-        for logs in self._logs.values():
-            logs.poll()
+        """Advance the audits of all movements. A stage whose logs cannot be read holds up no other
+        one.
+
+        Raises:
+            Unavailable: the logs of a stage cannot be read now; all others were.
+        """
+        self._poll_logs()
         needed: dict[str, list[int]] = {}
+        sold_stages = set[str]()
         is_computing = False
         for contract in reader.contracts.values():
             ledger = contract.ledger
@@ -194,9 +201,15 @@ class AuditorService:
                 if audit is None:
                     unfinished.done(movement.movement_id)
                     continue
+                sold_stages.add(stage)
+                logs = self._logs_of(stage)
+                if logs is None:
+                    # As after a crash, the kept numbers say what is to be audited (AU4): the logs
+                    # may no longer describe what this audit has begun with.
+                    self._audits.pop(movement.movement_id, None)
+                    continue
                 sold = self._sold(stage, ledger, movement)
                 self._take_up(audit, ledger, movement)
-                logs = self._logs_of(stage)
                 now_ms = self._context.clock.now_ms()
                 audit.look(ledger, movement, logs.log_state, sold, now_ms)
                 for entry in audit.entries(movement, sold.width_ms):
@@ -211,6 +224,27 @@ class AuditorService:
         if not is_computing:
             self._served.clear()
         self._forget(needed)
+        self._unread = {of: why for of, why in self._unread.items() if of in sold_stages}
+        if self._unread:
+            raise Unavailable("; ".join(f"{of}: {why}" for of, (why, _) in self._unread.items()))
+
+    def _poll_logs(self) -> None:
+        """Read the available records of all logs. Logs that lost records are closed, to be opened
+        anew: at their newest snapshots, or once an operator has restored them.
+        """
+        for stage, logs in list(self._logs.items()):
+            try:
+                logs.poll()
+            except DataMissing as error:
+                self._logs.pop(stage).close()
+                self._cannot_read(stage, error)
+
+    def _cannot_read(self, stage: str, error: DataMissing) -> None:
+        """Note why the logs of ``stage`` cannot be read, and log it when the reason changes."""
+        why, _ = self._unread.get(stage, ("", 0))
+        if why != str(error):
+            self._context.logger.warning("log_lost_records", stage=stage, error=str(error))
+        self._unread[stage] = str(error), self._context.clock.monotonic_ms() + _LOOK_EVERY_MS
 
     def _stage_of(self, movement: Movement) -> str:
         """Return the stage of a movement; empty if this auditor cannot judge it."""
@@ -266,13 +300,24 @@ class AuditorService:
         if is_due:
             crash_point("auditor.number_kept")
 
-    def _logs_of(self, stage: str) -> SoldStageLogs:
-        """Return the logs of a stage. Raises Unavailable if they do not exist or the broker does
-        not answer.
+    def _logs_of(self, stage: str) -> SoldStageLogs | None:
+        """Return the logs of a stage; None if records of them are lost, of which ``_unread`` tells.
+
+        Raises:
+            Unavailable: they do not exist, or the broker does not answer.
         """
-        if stage not in self._logs:
-            self._logs[stage] = SoldStageLogs(self._context, stage, self._running_engine)
-        return self._logs[stage]
+        if stage in self._logs:
+            return self._logs[stage]
+        _, again_ms = self._unread.get(stage, ("", 0))
+        if self._context.clock.monotonic_ms() < again_ms:
+            return None
+        try:
+            made = self._logs[stage] = SoldStageLogs(self._context, stage, self._running_engine)
+        except DataMissing as error:
+            self._cannot_read(stage, error)
+            return None
+        self._unread.pop(stage, None)
+        return made
 
     def _running_engine(self) -> Engine:
         """Return the engine, which starts on the first call."""

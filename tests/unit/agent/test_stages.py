@@ -134,6 +134,33 @@ def test_a_hosted_pipeline_whose_log_lost_records_is_read_anew(
     assert stages.workloads()["north.speeds"].runs_on != ""
 
 
+def test_an_own_stage_whose_log_lost_records_stays_where_it_is_until_it_is_read_anew(
+    world: TradingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody says meanwhile where it runs: its seller is not blamed."""
+    agent = world.agents["north"]
+    stages = agent._stages
+    assert stages is not None
+    before = stages.workloads()["north.speeds"]
+
+    def lost() -> None:
+        raise DataMissing("its first records are deleted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StageLogs, "poll", lambda _: lost())
+        world.lasts(5_000)
+        assert "north.speeds: its first records are deleted" in str(agent.status.waiting_for)
+    (movement,) = world.movements()
+    assert (movement.state, world.place()) == (MovementState.RUNNING, TaskPlace.AWAY)
+    world.lasts(3_000)
+    assert agent.status.waiting_for is None
+    assert stages.workloads()["north.speeds"] is not before
+    assert (world.place(), stages.workloads()["north.speeds"].runs_on) == (
+        TaskPlace.AWAY,
+        "south.0",
+    )
+
+
 def test_a_seller_that_is_heard_and_makes_nothing_loses_the_stage_and_pays(
     world: TradingWorld,
 ) -> None:

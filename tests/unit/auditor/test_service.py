@@ -15,7 +15,7 @@ from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.auditor.service import AuditorService, build
-from anabranch.auditor.sold_stage import RECHECK_MS_MAX
+from anabranch.auditor.sold_stage import RECHECK_MS_MAX, SoldStageLogs
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -79,6 +79,10 @@ def judged(auditor: AuditorService, outcome: str) -> float:
         {"pipeline": "north", "stage": STAGE, "outcome": outcome},
     )
     return found or 0.0
+
+
+def waits(auditor: AuditorService) -> str | None:
+    return auditor.status.waiting_for
 
 
 def test_a_seller_that_makes_what_is_right_is_not_blamed(world: AuditedStage) -> None:
@@ -277,6 +281,51 @@ def test_a_broker_that_does_not_answer_is_waited_for(
             waited.append(auditor.status.waiting_for)
         assert waited == ["no answer", None]
         assert left_out(auditor) == {}
+
+
+def test_logs_that_lost_records_are_opened_anew(
+    world: AuditedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The auditor goes on; where they cannot be opened either, it waits for an operator."""
+
+    def lost(*_: object) -> None:
+        raise DataMissing("its first records are deleted")
+
+    with running(world) as auditor:
+        rounds(world, auditor, 10)
+        before = judged(auditor, "right")
+        with monkeypatch.context() as patched:
+            patched.setattr(SoldStageLogs, "poll", lost)
+            rounds(world, auditor, 1)
+        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        with monkeypatch.context() as patched:
+            patched.setattr(SoldStageLogs, "_open_log", lost)
+            rounds(world, auditor, 60)
+        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        assert judged(auditor, "right") == before
+        rounds(world, auditor, 80)
+        assert waits(auditor) is None
+        assert judged(auditor, "right") > before
+        assert judged(auditor, "wrong") == 0
+        world.end()
+        rounds(world, auditor)
+        assert waits(auditor) is None
+    assert [each.findings for each in world.audit_reports()] == [()]
+
+
+def test_nothing_is_waited_for_where_the_stage_is_not_sold_any_more(
+    world: AuditedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise DataMissing("its first records are deleted")
+
+    with running(world) as auditor:
+        monkeypatch.setattr(SoldStageLogs, "_open_log", lost)
+        rounds(world, auditor, 3)
+        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        world.end()
+        rounds(world, auditor, 3)
+        assert waits(auditor) is None
 
 
 def test_a_stage_whose_state_cannot_be_made_again_is_not_audited(
