@@ -147,7 +147,6 @@ class World:
         traits: PlanTraits = STATELESS,
         policy: Policy = Policy.PROCESS,
         rows_max: int = 1_000,
-        successor_after_ms: int = 0,
         width_ms: int = WIDTH_MS,
         waits: Waits = WAITS,
         elsewhere: str = "",
@@ -159,7 +158,6 @@ class World:
         self.traits = traits
         self.policy = policy
         self.rows_max = rows_max
-        self.successor_after_ms = successor_after_ms
         self.width_ms, self.waits = width_ms, waits
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
@@ -345,9 +343,7 @@ class Process:
             StageRules(
                 world.traits,
                 Availability(world.names, world.waits, world.policy, elsewhere=world.elsewhere),
-                BatchRules(
-                    world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
-                ),
+                BatchRules(world.width_ms, world.rows_max),
             ),
             _Host(self),
             upstream,
@@ -518,10 +514,9 @@ def running(
     traits: PlanTraits = STATELESS,
     upstream: Upstream | None = None,
     names: str = "ab",
-    successor_after_ms: int = 0,
 ) -> tuple[World, Process]:
     """Return a process that has run everything up to 5."""
-    world = World(names, traits, successor_after_ms=successor_after_ms)
+    world = World(names, traits)
     process = world.start(upstream=upstream)
     process.begin()
     for name in names:

@@ -6,7 +6,6 @@ import pytest
 
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService
-from anabranch.pipeline.model import IdleTimeout
 from anabranch.protocol.errors import ConfigurationError
 from harness.source_world import World
 from harness.sources import pipeline, report
@@ -60,36 +59,6 @@ def test_a_partition_that_is_added_is_read_by_its_shard() -> None:
     world.run_all(processes)
     assert world.closed() == [29, 29]
     assert world.cars() == [[0, 2], [1, 3]]
-
-
-def test_a_silent_shard_goes_on_with_the_others() -> None:
-    """It behaves as an idle partition of a source without shards."""
-    world = Shards(2, shards=2, idle_timeout=IdleTimeout(partition_ms=1_000))
-    processes = world.start()
-    for partition in range(2):
-        world.produce(partition, report(1_050, partition))
-    for second in range(60):
-        world.produce(1, report(1_050 + 100 * second, 1))
-        world.run_all(processes, 4)
-    assert world.closed()[1] == 69
-    assert world.closed()[0] >= 68
-    for process in processes:
-        process.stop()
-    for second in range(60, 70):
-        world.produce(1, report(1_050 + 100 * second, 1))
-    processes = world.start()
-    world.run_all(processes, 40)
-    assert world.closed()[0] == 79, "after a restart, too"
-
-
-def test_finite_data_ends_with_the_largest_time_of_all() -> None:
-    world = Shards(2, shards=2, bounded=True)
-    processes = world.start()
-    world.produce(0, report(1_050, 0))
-    world.produce(1, report(2_950, 1))
-    world.run_all(processes, 200)
-    assert world.closed() == [30, 30]
-    assert world.cars() == [[0], [1]]
 
 
 @pytest.mark.parametrize(

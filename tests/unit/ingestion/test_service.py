@@ -114,25 +114,6 @@ def test_a_heartbeat_moves_the_boundary() -> None:
     assert process.status.detail["heartbeats"] == 1
 
 
-def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
-    world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000))
-    process = world.process()
-    begun_ms = world.clock.monotonic_ms()
-    for i in range(60):
-        world.produce(0, report(1_000 + 100 * i, i))
-        if i == 5:
-            world.grow(2)
-        if i >= 10:
-            world.produce(1, report(1_000 + 100 * i, 1_000 + i))
-        process.step()
-        world.clock.sleep_ms(max(0, begun_ms + 100 * (i + 1) - world.clock.monotonic_ms()))
-    assert process.status.detail["reassigned"]
-    process.stop()
-    assert world.view.closed() > 60
-    world.run(world.process())
-    assert world.dead() == []
-
-
 def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
     world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000))
     process = world.process()
@@ -145,35 +126,6 @@ def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
         world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="p.reports")
     world.run(process, lambda: process.status.detail["reassigned"] == 2)
     assert world.dead() == []
-
-
-def test_a_restart_does_not_wait_again_for_an_idle_partition() -> None:
-    world = World(idle_timeout=IdleTimeout(partition_ms=5_000))
-    process = world.process()
-    world.produce(1, report(1_000))
-    for i in range(130):
-        world.produce(0, report(2_000 + 50 * i, i))
-        world.run(process, 1)
-    closed = world.view.closed()
-    assert closed > 60
-    process.stop()
-    process = world.process()
-    begun_ms = world.clock.monotonic_ms()
-    world.produce(0, report(20_000))
-    world.run(process, lambda: world.view.closed() == 199)
-    assert world.clock.monotonic_ms() - begun_ms < 1_000
-
-
-def test_an_unanswered_look_is_not_silence() -> None:
-    world = World(1, bounded=True)
-    process = world.process()
-    world.produce(0, report(1_000, 1))
-    world.run(process, 1)
-    for _ in range(20):
-        world.log.fail_next(FailingOperation.OFFSETS, error=Unavailable, topic="p.reports")
-    world.run(process, 100)
-    assert world.view.closed() == 9, "5 s went by"
-    world.run(process, lambda: world.view.closed() == 10)
 
 
 def test_many_silent_partitions_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,16 +173,6 @@ def test_an_open_transaction_is_not_silence() -> None:
     writer.commit()
     world.run(process, lambda: world.view.closed() == 11)
     assert world.view.cars() == [1, 2]
-
-
-def test_a_restarted_process_knows_what_is_late() -> None:
-    world = World(1)
-    world.produce(0, report(1_000, 1))
-    world.run(world.process())
-    world.produce(0, report(900, 2), report(1_200, 3))
-    world.run(world.process())
-    assert world.dead() == [(report(900, 2), "late")]
-    assert world.view.cars() == [1]
 
 
 @pytest.mark.parametrize("applied", [0, None])

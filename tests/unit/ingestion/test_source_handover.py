@@ -15,7 +15,6 @@ from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import TrimPoint
-from anabranch.protocol.edge.handover import LEFT_TO_FIRST_MS
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.given_up import Times
@@ -86,19 +85,6 @@ def test_from_one_to_three_and_to_two_every_record_is_there_once() -> None:
     assert world.views["reports"].last() is not None
 
 
-def test_a_new_shard_begins_closed_up_to_where_the_slowest_was() -> None:
-    world = Numbers(2)
-    processes = world.start()
-    for partition in range(4):
-        world.produce(partition, report(1_000 if partition % 2 else 5_000, partition))
-    world.run_all(processes)
-    world.change(2, 4)
-    assert [process._machine.closed for process in world.start()] == [9] * 4
-    for shard in range(4):
-        assert world.views[f"reports.2-{shard}"].closed() == 9, "before it reads anything"
-        assert world.views[f"reports.2-{shard}"].log_state().rest_upto == 50
-
-
 def test_an_old_process_ends_and_begins_no_more() -> None:
     world = Numbers(1)
     (old,) = world.start()
@@ -160,17 +146,6 @@ def test_a_number_that_was_never_begun_is_replaced_as_well() -> None:
     assert world.views["reports.3-0"].closed() == 29
     for shard in range(3):
         assert world.views[f"reports.2-{shard}"].log_state().closed_upto == 14
-
-
-def test_another_than_the_first_shard_ends_them_when_the_first_one_does_not_come() -> None:
-    world = Numbers(1)
-    world.run(world.start()[0])
-    world.change(1, 2)
-    begun_ms = world.clock.monotonic_ms()
-    world.process("reports.2-1")
-    waited_ms = world.clock.monotonic_ms() - begun_ms
-    assert waited_ms >= LEFT_TO_FIRST_MS
-    world.process("reports.2-0")
 
 
 def test_who_is_fenced_while_it_ends_one_tries_again_and_gives_up_in_the_end(

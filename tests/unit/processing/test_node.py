@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from anabranch.adapters.connect import replica_disks
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Scaling, Shed
@@ -43,13 +43,11 @@ from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
     Fenced,
-    StageFunctionError,
     Unavailable,
 )
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
-from anabranch.protocol.stage.splitting import SplitPhase
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -291,24 +289,6 @@ def metrics(node: Node) -> str:
     return generate_latest(node._context.registry).decode()
 
 
-def test_n5_what_began_here_is_started_again_here_until_the_other_node_has_it(world: World) -> None:
-    """Whether it died, or the whole node."""
-    old = world.node(OLD)
-    becomes(old, {"s.0": "running"})
-    world.move(NEW)
-    shown(old)
-    MADE[0].dies_of = StageFunctionError("f raised")  # type: ignore[assignment]
-    becomes(old, {"s.0": "failed"})
-    world.clock.advance(1_000)
-    becomes(old, {"s.0": "running"})
-    assert not MADE[1].has_place
-    again = world.node(OLD)
-    becomes(again, {"s.0": "running"})
-    becomes(world.node(NEW), {"s.0": "standby"})
-    MADE[2].dies_of = fenced(world)  # type: ignore[assignment]
-    becomes(again, {})
-
-
 def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
@@ -322,30 +302,6 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
     MADE[0].dies_of = Fenced("a second process of this node")  # type: ignore[assignment]
     with pytest.raises(Fenced):
         becomes(old, {})
-
-
-@pytest.mark.parametrize("world", ["halved"], indirect=True)
-def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: World) -> None:
-    world.move(NEW, label="s.1.0")
-    old, new = world.node(OLD), world.node(NEW)
-    becomes(old, {"s.0": "running"})
-    becomes(new, {})
-    world.record(SplitStep("s", Step.WANTED, 0))
-    becomes(old, {"s.0": "running", "s.0.0": "running"})
-    becomes(new, {"s.1.0": "running"})
-    becomes(world.node(NEW), {"s.1.0": "running"})
-    shard = next(each for each in MADE if each.name == "s.0").split
-    assert shard.access.attempt().phase is SplitPhase.WANTED
-    shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0, shard.access.attempt().number, "why"))
-    world.clock.advance(PLACEMENT_LOOK_MS)
-    becomes(old, {"s.0": "running"})
-    becomes(new, {})
-    becomes(world.node(OLD), {"s.0": "running"})
-    assert shard.access.attempt().reason == "why"
-    world.log.fail_next(FailingOperation.FLUSH, applied=0, topic="p.placement")
-    assert shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0)), "why it is not written"
-    world.record(SplitStep("s", Step.WANTED, 0))
-    becomes(new, {"s.1.0": "running"})
 
 
 @pytest.mark.parametrize("world", ["halved"], indirect=True)

@@ -23,7 +23,7 @@ from anabranch.processing.replica import PlannedBatch, StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
-from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import writer
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
@@ -428,72 +428,6 @@ class TestFork:
         process.settle()
         assert process.orders == [StartQuery(process.runner.stable_query)]
 
-    @pytest.mark.parametrize(
-        ("filled", "back_ms", "waits"),
-        [
-            ((6, 7), None, ("rows", 2_000)),
-            ((8,), None, ("rows", 2_000)),
-            ((8,), 100, ("shown", 2_000)),
-            ((), None, ("shown", 10_000)),
-            ((), 100, ("shown", 2_000)),
-            ((), 5_000, ("shown", 5_000)),
-        ],
-    )
-    def test_the_successor_is_started_a_while_after_it(
-        self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]
-    ) -> None:
-        """The stages after this one need the cores for their own first tentative results;
-        what is there to be corrected need not wait for any.
-        """
-        world, process = running(successor_after_ms=2_000)
-        closing, seen = iter(range(6, 10)), dict[str, int]()
-        while "started" not in seen:
-            now_ms = world.clock.monotonic_ms()
-            assert now_ms < 60_000
-            if now_ms % 500 == 0 and (bucket := next(closing, None)) is not None:
-                world.close("b", bucket, *({bucket} & set(filled)))
-            if back_ms is not None and "shown" in seen and now_ms == seen["shown"] + back_ms:
-                world.close("a", 6)
-            process.wait(100)
-            now_ms, upto = world.clock.monotonic_ms(), world.log_state().tentative_upto("0")
-            if upto > 5:
-                seen.setdefault("shown", now_ms)
-            if any(bucket <= upto for bucket in filled):
-                seen.setdefault("rows", now_ms)
-            if process.orders:
-                seen["started"] = now_ms
-        assert process.orders == [StartQuery(process.runner.stable_query)]
-        since, after_ms = waits
-        assert after_ms <= seen["started"] - seen[since] <= after_ms + 200
-
-    @TRAITS
-    def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
-        world, process = failing(traits)
-        one, two = (timeline_name(process.boundary.epoch, number) for number in (1, 2))
-        world.close("a", 7, 6)
-        process.wait(FIRST + NEXT)
-        process.settle()
-        assert (
-            process.runner.branch,
-            process.runner.stable_query,
-            process.runner.branch_number,
-        ) == (one, two, 2)
-        assert process.orders[1:] == [
-            StopQuery(timeline_name(process.boundary.epoch, 0)),
-            StartQuery(two),
-        ]
-        log_state = world.log_state()
-        assert (log_state.upto, log_state.branch("0")) == (7, (process.boundary.epoch, 2))
-        world.close("a", 20, 9, 20)
-        world.close("b", 20)
-        process.wait(300)
-        process.settle()
-        assert (process.runner.state, list(world.machine.directories)) == (
-            ReplicaState.STABLE,
-            [two],
-        )
-        assert world.stable_rows() == world.expected(20)
-
     def test_a_dropped_branch_writes_nothing_any_more(self) -> None:
         world, process, branch, offsets = in_a_batch()
         before = world.position(branch)
@@ -601,21 +535,6 @@ class TestFencing:
             zombie.runner.check_epoch()
         assert zombie.runner.log_lock.acquire(blocking=False), "nobody has the turn"
         zombie.runner.log_lock.release()
-
-    def test_a_zombies_branch_is_rejected(self) -> None:
-        world, zombie = failing()
-        second = world.start()
-        second.begin()
-        world.close("b", 12, 11)
-        with pytest.raises((Fenced, Unavailable)):
-            zombie.wait(FIRST)
-        second.wait(2 * FIRST)
-        assert {
-            r.branch for r in world.records() if r.branch and r.epoch == second.boundary.epoch
-        } == {(second.boundary.epoch, 1)}
-        world.close("a", 12, 10)
-        second.settle()
-        assert world.stable_rows() == world.expected(12)
 
 
 def test_it_is_behind_by_what_is_complete_and_not_run() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.disk.checkpoint_folder import last_commit
 from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
@@ -262,17 +261,6 @@ class TestCopy:
         assert found[0]["id"] == "0a", "the original is as it was, links or not"
         assert not (disk.directory(TWO) / ".metadata.crc").exists(), "the sum of the old content"
         assert (folder / ".metadata.crc").exists()
-
-
-def test_the_last_commit_is_the_highest_number(disk: ReplicaFolder, tmp_path: Path) -> None:
-    disk.create(ONE)
-    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == -1
-    commits = disk.directory(ONE) / "commits"
-    commits.mkdir()
-    assert disk.last_commit(ONE) == -1
-    for name in ("9", "10", ".10.crc", ".11.tmp"):
-        (commits / name).touch()
-    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == 10
 
 
 def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
