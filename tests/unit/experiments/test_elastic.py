@@ -193,11 +193,8 @@ def test_a_split_by_command_has_a_second_node_and_no_scaler(tmp_path: Path) -> N
     assert pipeline.scaling is None
     assert pipeline.halves("dear") == ["dear.0", "dear.1"]
     assert pipeline.nodes()["north.1"] == []
-    (row,) = (Split(50, 0.5, 1.75, 2.0, 42.0, 0, 7),)
-    assert (
-        "| 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |"
-        in (tables([measured(row)])["split"])
-    )
+    shown = tables([measured(Split(50, 0.5, 1.75, 2.0, 42.0, 0, 7))])["split"]
+    assert "| 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |" in shown
     assert "split" not in tables([])
 
 
