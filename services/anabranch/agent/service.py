@@ -42,11 +42,11 @@ from anabranch.protocol.federation.movements import (
     Command,
     Ended,
     MovementEntry,
-    MovementState,
     Placed,
     Prepare,
     Started,
     Withdrawn,
+    is_news,
 )
 from anabranch.protocol.federation.offers import OfferAnswer, ReturnRequest, TaskOffer
 from anabranch.protocol.federation.oracle import tasks_of
@@ -454,9 +454,7 @@ class AgentService:
         assert self._reader is not None, "started"  # noqa: S101
         ledger = self._reader.contracts[entry.contract_id].ledger
         movement = None if ledger is None else ledger.movements.find(entry.movement_id)
-        if isinstance(entry, Withdrawn):
-            return movement is None
-        return movement is not None and movement.state is MovementState.RUNNING
+        return is_news(movement, entry)
 
     # ---------------------------------------------------------------- what it shows
 

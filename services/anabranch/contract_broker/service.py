@@ -187,10 +187,8 @@ class ContractBroker:
 
     def _settle(self, contract: AnyLog, participant: str, ledgers: LedgerWriter) -> None:
         """Write the settlement of a contract's next period, if it is due."""
-        ledger, booked = contract.ledger, contract.booked
-        if ledger is None or booked is None:
-            return
-        if booked.contract.party(participant) is None and participant != self._federation.auditor:
+        ledger = contract.ledger
+        if ledger is None or not ledger.may_settle(participant):
             return
         ripe = ledger.ripe(self._context.clock.now_ms())
         if ripe is None:

@@ -41,6 +41,7 @@ from anabranch.protocol.edge.live_delivery import (
     LiveDelivery,
     LiveProgress,
     LiveRun,
+    fitting_bytes,
     live_begins_after,
     resumed,
 )
@@ -228,12 +229,7 @@ class LiveTopic:
             self._unknown_before = True
             return False
         except RecordTooLarge as error:
-            # Leave out records above the topic's limit, then above ever less. If the topic rejects
-            # even control records, which are never left out, an operator must act; then all records
-            # are tried again.
-            self._fitting_bytes = (
-                self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2
-            ) or None
+            self._fitting_bytes = fitting_bytes(self._fitting_bytes, self._accepted_bytes)
             self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
             return False
         except (Unavailable, DataMissing) as error:

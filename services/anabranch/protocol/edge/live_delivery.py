@@ -57,6 +57,10 @@ Invariants:
         which boundaries belong together.
     LD8 a failure begins only on what the boundary log held when it was read to its end: a process
         that wakes from a pause reads first, then judges.
+    LD9 no record is left out before the topic has rejected one: compression may make a large one
+        small enough. Then those above the topic's limit are, and with each further rejection those
+        above half as much; once even control records are rejected, which are never left out, all
+        are tried again, until a person acts.
 """
 
 from __future__ import annotations
@@ -118,6 +122,17 @@ class LiveAction(Enum):
     UNDO = "undo, insertions, what is shown and not corrected, new tentative buckets"
     CORRECT = "insertions, new tentative buckets"
     END = "rec_done"
+
+
+def fitting_bytes(before: int | None, accepted: int) -> int | None:
+    """Return the size, in bytes, above which records are left out after the topic has rejected one
+    (LD9). None: none is left out.
+
+    Args:
+        before: The size above which they were left out when it was rejected; None: none was.
+        accepted: Maximum size of a record by the topic's setting, in bytes.
+    """
+    return (accepted if before is None else before // 2) or None
 
 
 def live_begins_after(

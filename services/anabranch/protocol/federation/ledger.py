@@ -219,6 +219,12 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         """The last period that is settled; -1: none."""
         return self._settled
 
+    def may_settle(self, participant: str) -> bool:
+        """Return whether ``participant`` may settle periods: a party of the contract, or its
+        auditor.
+        """
+        return participant in {self._payer, self._payee, self._auditor}
+
     def ripe(self, now_ms: int) -> tuple[int, int] | None:
         """Return the period that is to be settled next and may be by now, and its sum; None if
         there is none. A period in which nothing was measured needs no settlement.
@@ -240,7 +246,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         """Settle the period that ``entry`` names, if time and sum are right (FL2, FF2). Return why
         it does not count, or an empty text.
         """
-        if entry.by not in {self._payer, self._payee, self._auditor}:
+        if not self.may_settle(entry.by):
             return "not by a party of the contract"
         if entry.period <= self._settled:
             return "settled already"

@@ -137,6 +137,13 @@ TRANSITIONS: Final[
 """A pair that is not here is rejected."""
 
 
+def is_news(movement: Movement | None, entry: MovementEntry | Placed) -> bool:
+    """Return whether ``entry`` could change ``movement``, as its ledger has it now; None: the
+    ledger has no such movement. Whoever wrote it again would be rejected.
+    """
+    return (None if movement is None else movement.state, type(entry)) in TRANSITIONS
+
+
 @dataclass(frozen=True, slots=True)
 class Movement:
     """One task that has moved, or was to."""

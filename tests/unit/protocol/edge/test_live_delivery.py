@@ -19,6 +19,7 @@ from anabranch.protocol.edge.live_delivery import (
     LiveRun,
     branching,
     decide,
+    fitting_bytes,
     live_begins_after,
     resumed,
 )
@@ -337,3 +338,11 @@ def test_a_live_topic_begins_where_the_corrected_one_is(
 ) -> None:
     """If nothing is delivered yet, the live topic begins where the corrected one begins by now."""
     assert live_begins_after(recorded, 3, begun, has_delivered=has_delivered) == after
+
+
+def test_ld9_ever_smaller_records_are_left_out_and_in_the_end_all_are_tried_again() -> None:
+    sizes: list[int | None] = [None]
+    for _ in range(6):
+        sizes.append(fitting_bytes(sizes[-1], 20))
+    assert sizes == [None, 20, 10, 5, 2, 1, None]
+    assert fitting_bytes(None, 20) == 20

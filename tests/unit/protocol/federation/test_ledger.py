@@ -85,6 +85,8 @@ def test_fl2_a_period_is_settled_once_with_its_sum_when_both_had_the_time_to_mea
     assert made.add(settled(0, SECOND), 119_999) == "too early"
     assert made.add(settled(0, SECOND - 1), 120_000) == f"the sum is {SECOND}"
     assert made.add(settled(0, SECOND, "east"), 120_000) == "not by a party of the contract"
+    may = [who for who in ("north", "south", "broker", "east", "") if made.may_settle(who)]
+    assert may == ["north", "south", "broker"]
     assert made.add(settled(0, SECOND, "broker"), 120_000) == ""
     assert made.add(settled(0, SECOND), 120_000) == "settled already"
     assert len(made.postings) == 1

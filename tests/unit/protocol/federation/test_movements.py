@@ -22,6 +22,7 @@ from anabranch.protocol.federation.movements import (
     Started,
     Unfinished,
     Withdrawn,
+    is_news,
     movement_id,
     offer_number,
 )
@@ -76,6 +77,18 @@ def test_a_movement_starts_runs_and_ends() -> None:
             why=EndReason.RECALLED,
         )
     ]
+
+
+def test_what_would_change_nothing_is_no_news() -> None:
+    made = log()
+    assert is_news(None, withdrawn())
+    assert not is_news(None, ended())
+    assert made.add(started(answer()), 10_000) == ""
+    assert is_news(made.find(NAME), ended())
+    assert is_news(made.find(NAME), placed(1))
+    assert not is_news(made.find(NAME), withdrawn())
+    assert made.add(ended(), 20_000) == ""
+    assert not any(is_news(made.find(NAME), entry) for entry in (ended(), withdrawn(), placed(1)))
 
 
 def test_fm2_of_started_and_withdrawn_the_first_counts() -> None:
