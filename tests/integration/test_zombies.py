@@ -2,8 +2,7 @@
 accepted by anybody. On a real broker.
 
 In one process, at every named point of ingestion and delivery the replacement starts and goes
-on; then the older one does. ``tests/spark/test_zombie_replica.py`` stops a replica as a whole
-process.
+on; then the older one does. ``tests/spark/test_ha_modes.py`` stops a replica as a whole process.
 """
 
 from __future__ import annotations

@@ -168,40 +168,6 @@ def test_north_gets_its_stream_from_south(both: Both, feed: Feed) -> None:
     assert found == expected(20)
 
 
-# By day a stream of another participant is missed and corrected in test_bindings.py.
-@pytest.mark.nightly
-def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
-    both: Both, feed: Feed
-) -> None:
-    output, fed = Output(both.kafka, both.pipeline(), "own"), 0
-    tentative = output.tentative()
-
-    def feed_upto(bucket: int) -> None:
-        nonlocal fed
-        while fed < bucket:
-            fed += 1
-            feed.append(readings(rows_of(fed)), fed)
-
-    with both.norths_node() as north:
-        with both.souths_node() as south:
-            feed_upto(20)
-            output.wait_closed(20, south)
-        feed_upto(60)
-
-        def missing() -> set[tuple[str, ...]]:
-            output.reader.poll(50)
-            return {record.missing for record in tentative if record.closed > 20}
-
-        wait_until(missing, 300, "north goes on without south")
-        assert missing() == {("high",)}
-        with both.souths_node() as south:
-            output.wait_closed(60, north)
-            south.check()
-    found = values_of(output, 60)
-    output.close()
-    assert found == expected(60)
-
-
 def fetched_bytes(kafka: str, pipeline: Pipeline, stream: str) -> int:
     """Return the bytes that the broker sends to a reader of the whole stream: log and blocks."""
     received = {"bytes": 0}

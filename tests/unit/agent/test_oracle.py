@@ -16,7 +16,6 @@ from anabranch.protocol.control.records import Move
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
-from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.plan_world import BUSY, PLAN_ID, RESULT_PRICE, PlanWorld
 from harness.trading_world import CALM, RUSH
 
@@ -83,19 +82,6 @@ def test_both_gain_by_each_switch_and_under_constant_load_nothing_switches(
     world.lasts(60_000)
     assert whys(world) == ["switched"]
     assert len(world.words(Word.PROPOSED)) < 10
-
-
-def test_what_one_side_gains_alone_is_declined_and_not_repeated_at_once(world: PlanWorld) -> None:
-    """In a rush north gains, but south is busy."""
-    world.souths_rate = BUSY
-    begun(world)
-    world.rate = RUSH
-    world.lasts(30_000)
-    assert world.is_under(0)
-    assert whys(world) == []
-    declined = [each for each in world.words(Word.DECLINED) if each.by == "south"]
-    assert 2 <= len(declined) <= 6, "every six seconds"
-    settled(world)
 
 
 def test_the_query_is_load_where_it_runs_and_is_not_traded(world: PlanWorld) -> None:
@@ -244,26 +230,6 @@ def test_at_the_end_of_the_contracts_time_the_query_goes_home(world: PlanWorld) 
     assert world.place() is TaskPlace.HERE
     last = max(int(each.reason.split()[1]) for each in world.plan_ledger().postings)
     assert (last + 1) * 5_000 <= world.plans().valid_to_ms
-
-
-def test_a_sender_that_claims_more_than_its_node_made_gets_the_smaller_figure(
-    world: PlanWorld,
-) -> None:
-    """North's own node makes the results, and south's operator says that south's did."""
-    begun(world)
-    switched(world)
-    world.lasts(10_000)
-    world.kill("south")
-    world.nodes["south.0"].is_alive = False
-    within = world.clock.now_ms() // 5_000
-    world.until(lambda: world.is_under(0), "it is at home again")
-    world.until(lambda: world.clock.now_ms() > within * 5_000 + 8_500, "the period is over")
-    world.book.say("south", StreamMetered(PLAN_ID, "south", within, 500, 20))
-    world.lasts(15_000)
-    ledger = world.plan_ledger()
-    assert ledger.disputes == [within]
-    paid = {each.reason: each.amount_nano for each in ledger.postings}
-    assert paid.get(f"period {within}", 0) < 500 * 60 * 1_000
 
 
 def test_a_query_that_is_sold_under_a_contract_for_load_is_waited_for(world: PlanWorld) -> None:

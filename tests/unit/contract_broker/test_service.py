@@ -137,19 +137,6 @@ def test_it_settles_though_there_is_always_something_to_read(
     assert len(world.settlements()) == 1
 
 
-def test_brokers_of_both_sides_settle_a_period_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both may write; the first counts."""
-    brokers = [world.broker(monkeypatch, name) for name in ("north", "south", "auditor")]
-    world.until(RIPE_MS)
-    for _ in range(5):
-        for broker in brokers:
-            broker.step()
-    assert world.ledger().balances() == {"north": -SECOND, "south": SECOND}
-    assert len(world.ledger().postings) == 1
-
-
 def test_a_measurement_that_overtakes_a_settlement_makes_it_write_the_new_sum(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

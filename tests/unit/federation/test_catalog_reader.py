@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
@@ -71,18 +69,6 @@ def test_what_does_not_count_is_rejected_by_its_reason(world: World) -> None:
         ("north", "not a record of this log"): 2,
     }
     assert isinstance(lookup.find(WANTED, BEGIN_MS), FoundStream)
-
-
-def test_an_old_entry_does_not_come_back(world: World) -> None:
-    old = world.entry()
-    world.list_pipeline("north", old)
-    world.clock.advance(10)
-    new = replace(world.entry(), streams=())
-    world.list_pipeline("north", new)
-    world.clock.advance(10)
-    world.list_pipeline("north", old)
-    lookup = world.read()
-    assert [each.entry for each in lookup.listings()] == [new]
 
 
 def test_an_entry_holds_from_the_time_of_the_log(world: World) -> None:

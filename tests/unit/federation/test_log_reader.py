@@ -19,7 +19,7 @@ from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Started
 from anabranch.streams.key_reader import UNDATED
-from harness.contents import TOLLS, content
+from harness.contents import TOLLS
 from harness.federations import FederationWorld
 from harness.markets import CONTRACT, DAY_MS, answer, contract, offer, started
 
@@ -379,23 +379,6 @@ def test_a_contract_for_a_stream_stands_in_a_log_of_its_own(world: FederationWor
     assert reader.find("other") is None
     assert heard.count(TOLLS) == 2
     assert not reader.ignored
-
-
-def test_a_log_has_the_kind_that_both_have_signed(world: FederationWorld) -> None:
-    """Neither party can make it another, nor can whoever else may write into it."""
-    text = content(contract_id="north-south", sender="south", receiver="north")
-    world.say("south", text)
-    assert (read(world).contracts, set(read(world).streams)) == ({}, {"north-south"})
-    world.say("south", CONTRACT)
-    world.say("north", CONTRACT)
-    for version in (1, 2):
-        world.say("south", replace(text, version=version))
-    reader = read(world)
-    assert reader.streams == {}
-    booked = reader.contracts["north-south"].booked
-    assert booked is not None
-    assert (booked.contract, booked.signed_by) == (CONTRACT, ("south", "north"))
-    assert reader.ignored == {"says something else than what both signed": 2}
 
 
 def test_a_message_of_another_topic_is_no_record_of_a_contracts_log(world: FederationWorld) -> None:

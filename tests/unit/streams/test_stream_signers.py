@@ -64,27 +64,6 @@ def test_a_partner_counts_from_the_owners_word_until_its_withdrawal(world: Signe
         assert (reader.log_state.upto, reader.counts["undecodable"]) == (2, 6)
 
 
-def test_a_key_counts_until_it_is_revoked_and_what_it_signed_stays(world: SignedStream) -> None:
-    world.run("north")
-    old, new = world.keys["north"], SigningKey.generate("north", "2")
-    world.publish(new)
-    world.run("north", key=new)
-    world.clock.advance(1)
-    world.publish(old, is_revoked=True)
-    world.run("north", key=new)
-    with closing(world.read()) as reader:
-        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 0)
-        world.run("north", key=old, is_honest=False)
-        reader.read_to_end()
-        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 3)
-
-
-def test_who_signs_in_anothers_name_is_not_believed(world: SignedStream) -> None:
-    world.run("north", key=SigningKey("north", "1", b"t" * 32), is_honest=False)
-    with closing(world.read()) as reader:
-        assert (reader.log_state.upto, reader.counts["undecodable"]) == (0, 3)
-
-
 @pytest.mark.parametrize(("by", "rejected"), [("north", 0), ("south", 1)])
 def test_a_log_snapshot_is_the_owners_alone(sold: SignedStream, by: str, rejected: int) -> None:
     sold.sum_up(by)
