@@ -70,6 +70,7 @@ SHED: Final = {
     "paired": "shed: rows",
     "sums": "shed: keys\n    shard_by: key",
     "weighed": "shed: {transform: FUNCTIONS:matters}",
+    "valued": "shed: {by: v}",
 }
 """Choice of rows of each stage, for plans that keep a part of them."""
 SOURCE: Final = "a"
@@ -99,6 +100,10 @@ def doubled(a):
 def weighed(a):
     """By Spark alone: the simulation has no function that says which rows matter."""
     return a.select("id", "key", "v", "event_time")
+
+def valued(a):
+    """The same, where an expression says it."""
+    return weighed(a)
 
 def matters(rows):
     return rows["v"]

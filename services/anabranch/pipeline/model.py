@@ -275,9 +275,13 @@ class Resources(_Model):
 class Shed(_Model):
     """Rows that a stage may leave out of its tentative results while it is overloaded."""
 
-    kind: Literal["off", "rows", "keys", "transform"] = "off"
+    kind: Literal["off", "rows", "keys", "by", "transform"] = "off"
     """Choice of the rows: none; each by a hash of all of its columns; all rows of a key together,
-    by a hash of the key; those that a function says matter least.
+    by a hash of the key; those that an expression, or a function, says matter least.
+    """
+    expression: str = ""
+    """SQL expression over the columns of an input that says how much each row matters; only of the
+    kind ``by``.
     """
     function: str = ""
     """Function, as ``module:function``, that says how much each row matters; only of the kind

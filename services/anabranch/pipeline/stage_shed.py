@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from anabranch.pipeline import transforms
+from anabranch.pipeline import row_expressions, transforms
 from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import Shed, Stage
 
@@ -33,11 +33,13 @@ def read_shed(
         checks_code: Whether to check that a function that the file names exists.
     """
     at: Place = ("stages", stage.name, "shed")
-    function = ""
+    function = expression = ""
     has_branches = stage.on_missing_input != "suspend"
     given = raw.get("shed", "off")
     if given is False:  # YAML 1.1 reads off as false, and so does a reader's eye
         kind = "off"
+    elif isinstance(given, dict) and "by" in given:
+        kind, expression = "by", _expression(document, given, at)
     elif isinstance(given, dict):
         kind, function = "transform", _function(document, given, at, checks_code=checks_code)
     else:
@@ -60,18 +62,23 @@ def read_shed(
     # rows the kept ones would have no results.
     cut = [name for name in stage.reads if by.get(name) or not by]
     columns = {name: by[name] if kind == "keys" and by else () for name in cut}
-    return Shed(kind=cast("Any", kind), function=function, by=columns)
+    return Shed(kind=cast("Any", kind), expression=expression, function=function, by=columns)
+
+
+def _expression(document: Document, given: Mapping[str, Any], at: Place) -> str:
+    """Return the expression that ``given`` has; empty after a mistake."""
+    raw = document.mapping(given, at, ("by",))
+    expression = document.text(raw.get("by", MISSING), (*at, "by"))
+    if expression is None:
+        return ""
+    if wrong := row_expressions.wrong_syntax(expression):
+        document.mistake((*at, "by"), wrong)
+        return ""
+    return expression
 
 
 def _function(document: Document, given: Mapping[str, Any], at: Place, *, checks_code: bool) -> str:
     """Return the function that ``given`` names; empty after a mistake."""
-    if "by" in given:
-        document.mistake(
-            (*at, "by"),
-            "an expression is not possible; write a function that says how much each row matters,"
-            " transform: module:function",
-        )
-        return ""
     raw = document.mapping(given, at, ("transform",))
     reference = document.text(raw.get("transform", MISSING), (*at, "transform"))
     if reference is None:

@@ -274,6 +274,7 @@ def describe_shedding(pipeline: Pipeline) -> list[str]:
             "rows": f"a part of the rows of {inputs}, by chance",
             "keys": "all rows of some keys, "
             + "; ".join(f"{each} by {', '.join(key)}" for each, key in stage.shed.by.items()),
+            "by": f"those rows of {inputs} for which {stage.shed.expression} is largest",
             "transform": f"those rows of {inputs} that {stage.shed.function} finds most important",
         }[stage.shed.kind]
         found.append(f"stage {whole_of(name)}: while it is overloaded, keeps {kept}, tentatively")

@@ -68,6 +68,11 @@ def test_a_function_may_say_which_rows_matter(tmp_path: Path) -> None:
     assert import_roots([pipeline.stages["first"]], pipeline.path) == [str(tmp_path.resolve())]
 
 
+def test_an_expression_may_say_which_rows_matter(tmp_path: Path) -> None:
+    found = shed(tmp_path, 'shed: {by: "n > 3 AND n < 9"}', "[cars, jams]")
+    assert found == Shed(kind="by", expression="n > 3 AND n < 9", by={"cars": (), "jams": ()})
+
+
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
@@ -76,6 +81,10 @@ def test_a_function_may_say_which_rows_matter(tmp_path: Path) -> None:
         (
             "shards: 2\n    shard_by: {cars: [n, event_time], jams: []}\n    shed: keys",
             ["all rows of some keys, cars by n, event_time"],
+        ),
+        (
+            "shed: {by: n * 2}",
+            ["those rows of cars, jams for which n * 2 is largest"],
         ),
         (
             "shed: {transform: stages:matters}",
@@ -115,9 +124,12 @@ def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None
             "shed: keys",
             "9: stages.first.shed: keys needs the columns of the key; add shard_by: [COLUMN]",
         ),
+        ('shed: {by: "n *"}', "9: stages.first.shed.by: not an SQL expression: unable to parse"),
+        ("shed: {by: 7}", "9: stages.first.shed.by: "),
+        ('shed: {by: "7"}', "9: stages.first.shed.by: it names no column"),
         (
-            'shed: {by: "n * 2"}',
-            "9: stages.first.shed.by: an expression is not possible; write a function that says",
+            "shed: {by: n, transform: f}",
+            "9: stages.first.shed.transform: unknown key; known are by",
         ),
         ("shed: {}", "9: stages.first.shed.transform: is missing"),
         ("shed: {function: f}", "9: stages.first.shed.function: unknown key; known are transform"),

@@ -35,6 +35,7 @@ from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.spark.state_plan import stateful_operators
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.offer_columns import not_as_offered, offered_inputs
+from anabranch.pipeline.row_expressions import check_on
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
@@ -100,10 +101,14 @@ def build_query(
     """
     stage = pipeline.stages[stage_name]
     functions = functions_of(stage, pipeline)
-    if stage.shed.function:  # a mistake in it must not come to light only under load
-        import_transform(stage.shed.function, pipeline.path)
     schemas = input_columns(stage, schemas)
     whole = schemas
+    shed = stage.shed
+    # A mistake in what chooses rows must not come to light only under load.
+    if shed.function:
+        import_transform(shed.function, pipeline.path)
+    for name in shed.by if shed.expression else ():
+        check_on(whole[name], shed.expression)
     keys = {name: () if stage.share is None else stage.share.by[name] for name in stage.reads}
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
@@ -135,9 +140,10 @@ def build_query(
                 is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
                 kept_salt=salt_of(stage_name),
-                kept_by=stage.shed.by.get(name),
-                kept_function=stage.shed.function,
-                kept_schema=schema_text(whole[name]) if stage.shed.function else "",
+                kept_by=shed.by.get(name),
+                kept_function=shed.function,
+                kept_expression=shed.expression,
+                kept_schema=schema_text(whole[name]) if shed.function or shed.expression else "",
                 share_by=keys[name],
                 share_bits="" if stage.share is None else stage.share.interval.bits,
                 pipeline=str(pipeline.path),

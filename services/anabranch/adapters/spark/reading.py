@@ -29,6 +29,7 @@ from anabranch.codec.blocks import (
 )
 from anabranch.codec.kept_rows import kept_rows, most_important
 from anabranch.codec.shard_rows import shard_mask
+from anabranch.pipeline.row_expressions import importance_of
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import MIB
@@ -89,7 +90,7 @@ def rows(
             read = _reader(options, stream).read_parts(replica, parts)
             rows_read += sum(table.num_rows for table in read)
             # Before any other step: what is left out must cost as little as possible.
-            if is_cut and not options.kept_function:
+            if is_cut and not options.keeps_by_importance:
                 key = options.kept_by or ()
                 read = [kept_rows(table, key, options.kept_salt, kept) for table in read]
             elif is_cut:
@@ -97,7 +98,7 @@ def rows(
             tables += [table for table in read if table.num_rows]
     if tables:
         alike = [_of_shard(table, schema, options) for table in by_columns(tables)]
-        if is_cut and options.kept_function:
+        if is_cut and options.keeps_by_importance:
             alike = [_most_important(table, options, kept) for table in alike]
         found = [
             _with_columns(canonical_sort(table) if options.ordered else table, schema, options)
@@ -127,14 +128,30 @@ def _of_shard(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.
 
 
 def _most_important(table: pa.Table, options: SourceOptions, kept: int) -> pa.Table:
-    """Return the rows of ``table`` that matter most, by the stage's own function, which gets all
-    rows of the batch in canonical order: the same whatever blocks they were in.
+    """Return the rows of ``table`` that matter most, by the stage's own function or expression,
+    which gets all rows of the batch in canonical order: the same whatever blocks they were in.
 
     Raises:
-        StageFunctionError: the function raised, or did not return one number for each row.
+        StageFunctionError: the function raised, or did not return one number for each row; or so
+            did the expression.
     """
-    function = import_transform(options.kept_function, Path(options.pipeline))
     table = canonical_sort(table)
+    found = _importance(table, options)
+    buckets = -(-table.column(EVENT_TIME).to_numpy() // options.width_ms)
+    importance = np.where(np.isnan(found), -inf, found)
+    mask = most_important(buckets, importance, row_hashes(table), options.kept_salt, kept)
+    return table.filter(pa.array(mask))
+
+
+def _importance(table: pa.Table, options: SourceOptions) -> np.ndarray:
+    """Return how much each row of ``table`` matters; what is null least.
+
+    Raises:
+        StageFunctionError: as ``_most_important``.
+    """
+    if options.kept_expression:
+        return np.asarray(importance_of(table, options.kept_expression).fill_null(-inf))
+    function = import_transform(options.kept_function, Path(options.pipeline))
     try:
         found = function(rows=table)
         found = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found)
@@ -147,10 +164,7 @@ def _most_important(table: pa.Table, options: SourceOptions, kept: int) -> pa.Ta
             f"{options.kept_function}: gave {len(importance)} numbers for {table.num_rows} rows; it"
             " must say of each row how much it matters"
         )
-    buckets = -(-table.column(EVENT_TIME).to_numpy() // options.width_ms)
-    importance = np.where(np.isnan(importance), -inf, importance)
-    mask = most_important(buckets, importance, row_hashes(table), options.kept_salt, kept)
-    return table.filter(pa.array(mask))
+    return importance
 
 
 def _with_optional(table: pa.Table, options: SourceOptions) -> pa.Table:

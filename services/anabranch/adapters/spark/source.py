@@ -103,7 +103,7 @@ class PlannedReader(DataSourceStreamReader):
         weight = sum(part.weight for _, _, part in taken) // self._options.shards
         count = (
             1
-            if self._options.ordered or (self._options.kept_function and kept < KEPT_ALL)
+            if self._options.ordered or (self._options.keeps_by_importance and kept < KEPT_ALL)
             else max(1, min(self._options.splits_max, weight // _ROWS_PER_SPLIT))
         )
         split_of = _assign_partitions(((stream, part) for stream, _, part in taken), count)

@@ -47,8 +47,12 @@ class SourceOptions:
     """Function, as ``module:function``, by which the choice is made in place of chance; empty:
     none.
     """
+    kept_expression: str = ""
+    """Expression by which it is made (``pipeline.row_expressions``); empty: none."""
     kept_schema: str = ""
-    """Columns of the stream for that function, used by the query or not; empty without one."""
+    """Columns of the stream for that function or expression, used by the query or not; empty
+    without one.
+    """
     share_by: tuple[str, ...] = ()
     """Key columns by which the rows of the input are divided among the shards of the stage; empty:
     the stage takes all rows.
@@ -57,6 +61,11 @@ class SourceOptions:
     """Interval of the key's hash that the stage takes (``protocol.stage.intervals``)."""
     pipeline: str = ""
     """Path of the pipeline file, next to which the function is found."""
+
+    @property
+    def keeps_by_importance(self) -> bool:
+        """Whether a function or an expression says which rows a plan keeps."""
+        return bool(self.kept_function or self.kept_expression)
 
     @property
     def shards(self) -> int:

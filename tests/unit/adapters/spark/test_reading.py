@@ -184,6 +184,11 @@ class TestKept:
         least = [m for m in sorted(found) if m < 50]
         assert sorted(found)[len(least) :] == [*range(80, 100)], "20 of 50 in the second bucket"
         assert len(least) == 20
+        # Null counts least, and a truth value as 0 or 1.
+        for expression in ("CASE WHEN n >= 60 THEN n END", "n >= 80"):
+            by = self.numbers(log, 400, *parts, kept_expression=expression)
+            assert [m for m in sorted(by) if m >= 50] == [*range(80, 100)]
+            assert len(by) == 40
         assert "None" in body or least == [*range(30, 50)]
         assert self.numbers(log, 400, *parts[::-1], **changes) == found, "in whatever blocks"
         assert len(self.numbers(log, KEPT_ALL, *parts, **changes)) == 100
