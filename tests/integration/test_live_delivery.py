@@ -1,12 +1,11 @@
-"""The live topic on a real broker, from hand-written boundary records: killed between transactions,
-and beside a backlog.
+"""The live topic on a real broker, from hand-written boundary records: an upsert view over
+restarts, and a tentative bucket beside a backlog. Killed: ``test_crash_points.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +14,16 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.client import Follower, current
 from anabranch.delivery.service import BESIDE_LIVE_ROWS_MAX, DeliveryService
-from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from harness import outputs, sources
+from harness import outputs
 from harness.outputs import (
     Replica,
     create_topics,
     delivered,
     drain,
     rows,
-    transcript,
     until_decided,
 )
-from harness.service_processes import ModuleProcess, service
 from harness.sources import everything
 from harness.waiting import given_s, is_busy, wait_until
 
@@ -63,7 +59,7 @@ class World:
         return made
 
     def feeds(self) -> list[Callable[[], object]]:
-        """Return the functions that lead to the lines of FAILURE."""
+        """Return the steps of a failure, from before it to after its correction."""
         return [
             lambda: self.replica.close_buckets(3, {2: rows(2, 30), 3: rows(3, 20)}),
             lambda: self.replica.show(4, {4: rows(4, 10)}),
@@ -76,17 +72,6 @@ class World:
     def _last(self) -> None:
         self.replica.end_branch()
         self.replica.close_buckets(7, {6: rows(6, 10)})
-
-    def lines(self) -> list[str]:
-        """Return what the live topic says, without the number of records per partition."""
-        sources.until_decided(self.log, self.live)
-        found = [transcript(self.log, self.pipeline, partition) for partition in range(PARTITIONS)]
-        plain = [
-            [", ".join(word.split(" x")[0] for word in line.split(", ")) for line in lines]
-            for lines in found
-        ]
-        assert plain[0] == plain[1]
-        return plain[0]
 
     def check(self) -> None:
         """Check that the last answer is the corrected one."""
@@ -107,16 +92,6 @@ class World:
         self.replica.close()
         for made in self.services:
             made.stop()
-
-
-FAILURE = [
-    "insertion 2, insertion 3, boundary 3",
-    "tentative 4, boundary 3/4",
-    "tentative 5, tentative 6, boundary 3/6",
-    "undo 3.19, insertion 4, tentative 5, tentative 6, boundary 4/6",
-    "insertion 5, boundary 5/6",
-    "insertion 6, rec_done, boundary 7",
-]
 
 
 @pytest.fixture
@@ -161,74 +136,6 @@ def test_an_upsert_view_goes_on_after_restarts(kafka: str, topic_prefix: str) ->
         assert newest == {key: value for key, (_, value) in found.items()}
     finally:
         world.close()
-
-
-# -- a process of its own
-# --------------------------------------------------------------------------------------------------
-
-FILE = """\
-pipeline: {name}
-bucket: 100ms
-partitions: 2
-sources:
-  reports: {{topics: [{name}.reports], record: reading.avsc, event_time: {{field: time}}}}
-stages:
-  totals: {{reads: reports, transform: functions_live:totals}}
-outputs:
-  out:
-    stage: totals
-    corrected: {{topic: {name}.out, key: [car]}}
-    live: {{topic: {name}.out.live}}
-"""
-
-
-@pytest.fixture
-def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
-    (tmp_path / "functions_live.py").write_text("def totals(reports):\n    return reports\n")
-    (tmp_path / "reading.avsc").write_text(
-        '{"type": "record", "name": "reading", "fields": [{"name": "car", "type": "long"}, {"name":'
-        ' "time", "type": "long"}]}'
-    )
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(FILE.format(name=topic_prefix))
-    return path
-
-
-def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path: Path) -> None:
-    """A new process replaces it after each transaction; a reader that saw everything saw each
-    transaction once.
-    """
-    world = World(kafka, load(pipeline_file))
-    try:
-        for number, feed in enumerate(world.feeds()):
-            feed()
-            with service("delivery", "out", pipeline_file, kafka, tmp_path / "state") as process:
-
-                def there(sequence: int = number + 1, running: ModuleProcess = process) -> bool:
-                    running.alive()
-                    return (
-                        current(world.log, world.live).sequence >= sequence
-                        if world_has_topic(world)
-                        else False
-                    )
-
-                wait_until(there, 60, f"live transaction {number + 1}")
-        assert world.lines() == FAILURE
-        with service("delivery", "out", pipeline_file, kafka, tmp_path / "state"):
-            wait_until(
-                lambda: len(delivered(world.log, world.pipeline)) == 150, 60, "the corrected topic"
-            )
-        world.check()
-    finally:
-        world.close()
-
-
-def world_has_topic(world: World) -> bool:
-    admin = world.log.admin()
-    try:
-        return bool(admin.partitions([world.live]))
-    finally:
-        admin.close()
 
 
 def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None:
