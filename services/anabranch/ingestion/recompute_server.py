@@ -263,7 +263,9 @@ class SourceRecomputeServer:
             last = min(ask.bucket_last, log_state.upto)
             stable = log_state.stable(ask.bucket_first, last) if last >= ask.bucket_first else []
         with contextlib.closing(BlockHeads(self._context.log, self._context.clock)) as heads:
-            gone = GoneBlocks(probe, partial(self._names.blocks, self._stream), heads)
+            topic_of = partial(self._names.blocks, self._stream)
+            # What it may not read is gone, as the request says.
+            gone = GoneBlocks(probe, topic_of, heads, unread_are_gone=True)
             wanted = [each for each in stable if gone.is_gone(each[1], each[2])][:ASK_BUCKETS_MAX]
         rereads = batches.rereads({bucket for bucket, _, _ in wanted})
         if rereads is None:

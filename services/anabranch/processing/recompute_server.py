@@ -198,7 +198,8 @@ class RecomputeServer:
                     " its log no longer describes them"
                 )
             topic_of = partial(self._names.blocks, own_replica.stage)
-            gone_blocks = GoneBlocks(reader, topic_of, heads)
+            gone_blocks = GoneBlocks(reader, topic_of, heads, unread_are_gone=True)
+            retained = GoneBlocks(reader, topic_of, heads, unread_are_gone=False)
             stable = (
                 log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto))
                 if ask.bucket_first <= log_state.upto
@@ -207,7 +208,7 @@ class RecomputeServer:
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
                 return AskOutcome.RECOMPUTED, "no blocks of the range are missing"
-            parts, rest = self._split_retained(log_state, gone_blocks, wanted)
+            parts, rest = self._split_retained(log_state, retained, wanted)
             if rest:
                 recomputation = self._recompute_blocks(rest, points, log_state.upto)
                 different = recomputation.different()
@@ -252,9 +253,9 @@ class RecomputeServer:
         return reader
 
     def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
-        """Return the buckets of ``stable`` whose blocks are missing, at most ASK_BUCKETS_MAX. If
-        this replica may not read a peer's topic, the peer's blocks count as missing, as the request
-        says.
+        """Return the buckets of ``stable`` whose blocks are missing, at most ASK_BUCKETS_MAX.
+        Blocks that this replica may not read, of a peer or its own, count as missing, as the
+        request says.
         """
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
@@ -270,7 +271,7 @@ class RecomputeServer:
         return wanted[:ASK_BUCKETS_MAX]
 
     def _split_retained(
-        self, log_state: LogState, gone_blocks: GoneBlocks, wanted: list[TakenBucket]
+        self, log_state: LogState, retained: GoneBlocks, wanted: list[TakenBucket]
     ) -> tuple[tuple[Part, ...], list[TakenBucket]]:
         """Split the ``wanted`` buckets: return the parts of this replica's own equal version that
         still has its blocks, and the buckets without one.
@@ -279,7 +280,7 @@ class RecomputeServer:
         rest: list[TakenBucket] = []
         for bucket, writer, theirs in wanted:
             own = dict(log_state.alike(bucket, writer, theirs)).get(self._own.replica)
-            if own is None or gone_blocks.is_gone(self._own.replica, own):
+            if own is None or retained.is_gone(self._own.replica, own):
                 rest.append((bucket, writer, theirs))
             else:
                 parts += own

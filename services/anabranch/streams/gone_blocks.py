@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from anabranch.ports import EventLog, LogReader, TopicPartition
+from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.lost_blocks import gone_buckets, is_deleted, is_out_of_bounds
 from anabranch.protocol.log.records import Part
@@ -33,12 +34,21 @@ class GoneBlocks:
         reader: LogReader,
         topic_of: Callable[[str], str],
         heads: BlockHeads | None = None,
+        *,
+        unread_are_gone: bool | None = None,
     ) -> None:
         """Keep the arguments. ``reader`` is asked for offsets; ``topic_of`` maps a writer to its
         block topic. Without ``heads``, blocks that were lost from a partition that has grown past
         them since are not found.
+
+        ``unread_are_gone`` is what counts of blocks within their partition that this process cannot
+        read: on a broker with ACLs a process need not have the right to read what it writes. With
+        None, the error is raised.
         """
         self._reader, self._topic_of, self._heads = reader, topic_of, heads
+        self._unread_are_gone = unread_are_gone
+        self._unread = set[str]()
+        """Writers whose blocks could not be read: they are not tried again."""
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         """First offset and end of each partition."""
         self._asked_for: dict[TopicPartition, int] = {}
@@ -72,7 +82,15 @@ class GoneBlocks:
 
     def _are_held(self, heads: BlockHeads, writer: str, parts: Iterable[Part]) -> bool:
         """Return whether the blocks at the offsets of ``parts`` are those of the parts."""
-        return heads.are_held(self._topic_of(writer), parts)
+        if writer in self._unread:
+            return not self._unread_are_gone
+        try:
+            return heads.are_held(self._topic_of(writer), parts)
+        except Unavailable:
+            if self._unread_are_gone is None:
+                raise
+            self._unread.add(writer)
+            return not self._unread_are_gone
 
     def _ends_of(self, writer: str, part: Part) -> tuple[int, int]:
         """Return the first offset and the end of the partition of ``part``."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
@@ -25,7 +25,7 @@ from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.recompute_server import RecomputeServer, RecomputingReplica
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.errors import AnabranchError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Timeline, timeline_name
@@ -338,6 +338,15 @@ def test_an_own_version_at_whose_offsets_other_blocks_are_is_not_named(world: Wo
     assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.readable(1, LAST) == [*range(1, LAST + 1)]
     assert world.begun == [-1], "nothing was left to name again"
+
+
+def test_own_blocks_that_it_may_not_read_are_made_again_as_the_request_says(world: World) -> None:
+    """On a broker with ACLs it need not have the right to read what it writes."""
+    own = world.names.blocks(STAGE, "0")
+    world.log.fail_next(FailingOperation.FETCH, error=Unavailable, topic=own)
+    assert world.settle(with_request(world, world.ask(3, 4)))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert world.begun == [-1]
+    assert world.readable(1, LAST) == [*range(1, LAST + 1)]
 
 
 def test_while_it_works_it_says_so_again(world: World) -> None:

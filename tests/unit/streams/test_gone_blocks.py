@@ -141,6 +141,19 @@ class TestGrownAgain:
         with pytest.raises(Unavailable):
             self.gone(log, of, 0)
 
+    @pytest.mark.parametrize("are_gone", [False, True])
+    def test_what_a_process_may_not_read_counts_as_its_caller_says(
+        self, written: tuple[LocalEventLog, LogState], are_gone: bool
+    ) -> None:
+        """It is not tried again, bucket after bucket."""
+        log, of = written
+        log.fail_next(FailingOperation.FETCH, error=Unavailable, topic="s.0")
+        with closing(BlockHeads(log, log.clock)) as heads:
+            blocks = GoneBlocks(log.reader(), lambda w: f"s.{w}", heads, unread_are_gone=are_gone)
+            stable = of.stable(1, 5)
+            assert [blocks.is_gone(w, parts) for _, w, parts in stable] == [are_gone] * 5
+            assert blocks.gone(stable) == ([1, 2, 3, 4, 5] if are_gone else [])
+
     def test_several_parts_of_a_partition_are_each_proven(
         self, written: tuple[LocalEventLog, LogState]
     ) -> None:
