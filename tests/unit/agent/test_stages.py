@@ -189,23 +189,6 @@ def test_a_seller_that_made_nothing_pays_though_it_is_cheaper_at_home_before_tha
     assert ended(world).why is EndReason.SILENT
 
 
-def test_a_seller_that_makes_too_little_loses_the_stage_and_pays(world: TradingWorld) -> None:
-    world.nodes["south.0"].slow_since = world.sources["north"].upto
-    world.until(lambda: world.runs_on() == "north.0", "it runs at home", 400)
-    assert ended(world).why is EndReason.SILENT
-    assert [payer for payer, _ in penalties(world)] == ["south"]
-
-
-def test_a_seller_that_makes_nothing_and_measures_zeros_is_not_alive(world: TradingWorld) -> None:
-    world.kill("south")
-    hostile_south_says(world, 0)
-    world.nodes["south.0"].is_stuck = True
-    world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
-    assert ended(world).why is EndReason.SILENT
-    assert penalties(world) == [("south", "made nothing")]
-    world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
-
-
 def test_a_seller_that_claims_more_than_it_made_gets_no_more_and_no_other_stage(
     world: TradingWorld,
 ) -> None:
@@ -394,18 +377,6 @@ def test_a_middleman_that_is_killed_goes_on_from_its_two_ledgers(
         three.start("south")
     three.until(lambda: three.place("south") is TaskPlace.HERE, "south has it back", 600)
     three.until(lambda: three.runs_on() == "south.0", "it runs there")
-    seen_to_end(three)
-
-
-def test_what_goes_home_is_over_for_whom_it_was_sold_on_to(three: TradingWorld) -> None:
-    sell_on(three)
-    three.lasts(5_000)
-    three.rate = CALM
-    three.until(lambda: three.place() is TaskPlace.HERE, "north has it back")
-    three.until(lambda: three.place("west") is None, "west has it no more")
-    assert three.runs_on() == "north.0"
-    (on,) = three.movements(ON)
-    assert (on.state, on.why, on.ended_by) == (MovementState.OVER, EndReason.RECALLED, "south")
     seen_to_end(three)
 
 

@@ -597,18 +597,6 @@ def failed_over(stage: Stage) -> FileReplica:
     return zero
 
 
-def test_ti7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(
-    stage: Stage,
-) -> None:
-    zero = failed_over(stage)
-    again = stage.start("0", disk="zero")
-    assert 0 <= again.batch < zero.batch
-    stage.source.close(30, 27, 28)
-    again.settle()
-    stage.check(30)
-    assert last_base(stage, "0") is None
-
-
 def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(
     stage: Stage,
 ) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -19,7 +18,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Output, Sink
-from anabranch.ports import EventLog, Reach
+from anabranch.ports import Reach
 from anabranch.processing.standby import (
     MOVED_FETCH_EVERY_MS,
     STANDBY_COPY_EVERY_MS,
@@ -28,7 +27,7 @@ from anabranch.processing.standby import (
 )
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import HEARTBEAT_SEND_MS, PASSIVE_BEAT_MS
+from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
@@ -36,7 +35,6 @@ from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness import spark_files
 from harness.control_topics import all_control_records
-from harness.outages import Away
 from harness.plain_pipelines import pipeline, stage
 from harness.waiting import wait_until
 
@@ -349,43 +347,6 @@ def test_one_that_has_no_checkpoint_within_reach_says_so(world: World) -> None:
     passes(500)
     passes(2 * UNCOPIED_MS)
     assert made.waiting_for is None, "the primary closes nothing"
-
-
-def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
-    epoch = world.writer().start()
-    away, primarys = Away(world.log), Away(world.log)
-    made = Standby(
-        cast("EventLog", away),
-        world.clock,
-        world.pipeline,
-        StandbyProcess("s", "1", token="0" * 16),
-        world.disk("1", "0"),
-    )
-    beats = HeartbeatSender(
-        cast("EventLog", primarys),
-        "p.control.processing.s.0",
-        world.clock,
-        every_ms=PASSIVE_BEAT_MS,
-    )
-
-    def passes(ms: int) -> None:
-        """Both processes do what they do, and the standby begins nothing."""
-        until_ms = world.clock.monotonic_ms() + ms
-        while world.clock.monotonic_ms() < until_ms:
-            beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
-            assert not made.round(), "it fences a primary that lives"
-            world.clock.advance(100)
-
-    passes(PRIMARY_SETTLED_MS)
-    for outage_ms in (PRIMARY_SILENT_MS, 4 * PRIMARY_SILENT_MS, 20 * PRIMARY_SILENT_MS):
-        away.is_away = primarys.is_away = True
-        passes(outage_ms)
-        away.is_away = False
-        passes(HEARTBEAT_SEND_MS)  # the primary tries again a little later
-        primarys.is_away = False
-        passes(2 * PRIMARY_SILENT_MS)
-    assert rounds_until(world, made, lambda due: due) >= PRIMARY_SILENT_MS - PASSIVE_BEAT_MS
-    made.close()
 
 
 class Moved(World):

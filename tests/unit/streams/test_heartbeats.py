@@ -29,7 +29,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.stage.scheduling import CorrectionGate, GateReason
+from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.streams.heartbeats import (
     CONTROL_WAIT_MS,
     HEARTBEAT_NEWS_MS,
@@ -374,20 +374,6 @@ def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours
         "0": ReplicaState.UP_FAILURE,
         "1": ReplicaState.STABLE,
     }
-
-
-def test_a_peer_that_corrects_is_heard(neighbours: Neighbours) -> None:
-    assert not neighbours.control.may_correct(False)
-    neighbours.hears(replace(BEAT, replica="1", replica_state="stabilization", corrects=True))
-    for wanted, why in ((True, GateReason.ANOTHER_CORRECTS), (False, GateReason.NOTHING_WANTED)):
-        assert not neighbours.control.may_correct(wanted)
-        assert neighbours.gate.why is why
-
-
-def test_a_peer_that_does_not_correct_serves(neighbours: Neighbours) -> None:
-    assert not neighbours.control.peer_serves()
-    neighbours.hears(replace(BEAT, replica="1", replica_state="up_failure"))
-    assert neighbours.control.peer_serves()
 
 
 def test_without_anybody_it_corrects_all_the_same(
