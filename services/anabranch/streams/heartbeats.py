@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Final, Protocol
 
 from anabranch.codec import control_records
@@ -45,6 +46,11 @@ CONTROL_WAIT_MS: Final = 1_000
 """Timeout for the broker's acknowledgement of control records, in ms. Short: while the broker does
 not answer, the writer's other work must continue.
 """
+
+_PROGRESS: Final = frozenset({"written_ms", "bucket", "checkpoint_bucket", "fetched_bytes"})
+"""Fields of a heartbeat whose changes wait for the interval. Any other change is sent at once."""
+_news: Final = attrgetter(*(each.name for each in fields(Heartbeat) if each.name not in _PROGRESS))
+"""Values of a heartbeat's other fields."""
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -427,8 +433,3 @@ class ReplicaControl:
     def close(self) -> None:
         """Close the topics. Idempotent."""
         self._reader.close()
-
-
-def _news(beat: Heartbeat) -> Heartbeat:
-    """Return ``beat`` without its progress: a change of anything else is sent at once."""
-    return replace(beat, written_ms=0, bucket=0, checkpoint_bucket=0, fetched_bytes=0)
