@@ -173,8 +173,6 @@ class Node:
         self.is_alive = True
         self.is_stuck = False
         """It is heard, and closes nothing."""
-        self.slow_since: int | None = None
-        """From this bucket on it closes one where two come."""
         self.closed: set[int] = set()
         """Buckets that it has made."""
 
@@ -215,8 +213,6 @@ class Node:
     def _close(self, writer: BoundaryWriter, upto: int) -> None:
         self._beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
         self._beats.send(self._beat)
-        if self.slow_since is not None:
-            upto = min(upto, (self.slow_since + upto) // 2)
         if upto > writer.log_state.closed("0") and not self.is_stuck:
             before = writer.log_state.closed("0")
             if before:

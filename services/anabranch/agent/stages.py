@@ -68,7 +68,7 @@ class _Sale(NamedTuple):
     partner: str
     """Node on which the task must run."""
     nodes: frozenset[str]
-    """All nodes that count as the seller's."""
+    """Nodes whose work on the stage is metered as the seller's (FZ4)."""
 
 
 class TradedStages:

@@ -83,7 +83,7 @@ class StreamTimeline:
         self._branches: dict[str, tuple[BranchNumber, int]] = {}
         """Newest branch of each replica, and the last bucket of it that has a cell."""
         self._correcting = False
-        """True while tentative cells of a failure wait for their corrections."""
+        """Whether tentative cells of a failure still wait for their corrections."""
         self._changed: set[int] = set()
 
     @property

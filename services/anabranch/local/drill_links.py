@@ -46,7 +46,7 @@ class Direction(StrEnum):
     FROM = "from"
     """From Kafka to the service: records are stored, but their acknowledgements do not arrive."""
     BOTH = "both"
-    """Both directions: nothing arrives."""
+    """Cut of both directions: nothing arrives at either end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -629,7 +629,7 @@ class Pipeline(_Model):
     resources: dict[str, Resources] = {}
     """Resources of nodes, by name; other nodes have what their environment sets."""
     scaling: Scaling | None = None
-    """None: replicas move by command alone."""
+    """Section ``scaling`` of the file; None: replicas move by command alone."""
     federation: Federation | None = None
     schema_registry: str | None = None
     """URL of the schema registry of which Avro records carry ids; None: ids are those of the schema

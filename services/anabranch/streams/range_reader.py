@@ -47,7 +47,7 @@ Take = Callable[[TopicPartition, int, bytes | None, Headers], None]
 
 @dataclass(slots=True)
 class _Kept:
-    """All records of a partition from offset ``first`` to the last one kept."""
+    """Buffer of the records of a partition from offset ``first`` to the last one that was read."""
 
     first: int
     records: deque[tuple[int, bytes | None, Headers]] = field(default_factory=deque)

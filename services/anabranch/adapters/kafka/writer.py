@@ -125,7 +125,7 @@ class KafkaLogWriter:
         self._fatal: KafkaError | None = None
         self._producer: Producer | None = Producer(dict(chosen), logger=LOGGER)
         self._id_requests: IdRequests | None = IdRequests(self._producer)
-        """None once the client has its producer id."""
+        """Watch for the producer id of the client; None once the client has it."""
 
     def send(
         self,

@@ -156,7 +156,7 @@ class _Point:
     fingerprint: str
     """Fingerprint of the plan that made the record."""
     history: str
-    """Empty: not known."""
+    """Plans of the replica, with the bucket at which each replaced another; empty if unknown."""
     place: str
 
 
@@ -168,7 +168,7 @@ class _Span:
     fingerprint: str
     """Fingerprint of the plan."""
     history: str
-    """Empty: not known."""
+    """Plans of the replica, with the bucket at which each replaced another; empty if unknown."""
     epoch: int
     """Epoch of the process; -1 if it is not known."""
 

@@ -56,7 +56,7 @@ class Restart(StrEnum):
     INPUT = auto()
     """Input, of which enough is kept."""
     NOTHING = auto()
-    """None: the stage goes on after a gap in its results."""
+    """No state survives: the stage continues after a gap in its results."""
 
 
 @dataclass(frozen=True, slots=True)

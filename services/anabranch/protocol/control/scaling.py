@@ -207,7 +207,7 @@ class Runs(Enum):
     """Place where a replica runs, by the newest reports of nodes that are not lost."""
 
     HERE = auto()
-    """It runs on the node that has its place."""
+    """The replica runs on the node that has its place."""
     ELSEWHERE = auto()
     NOWHERE = auto()
 

@@ -104,7 +104,7 @@ class EndedStream:
     past: int
     """Bucket that the stream was known to be past (rule 13)."""
     rest_upto: int
-    """The last bucket of which this stream, or one before it, may have rows."""
+    """Last bucket of which this stream, or one before it, may have rows."""
     written_ms: int
     """Time of its end, by the clock of the process that ended it, in ms."""
 

@@ -252,8 +252,8 @@ class SourceProgress:
     """Progress of a source's log when its writer begins, by its last accepted boundary record."""
 
     positions: Sequence[InputPosition] = ()
-    """Empty at the very beginning (rule 17). Partitions that are no longer read are carried
-    along, so that they are not read twice if they come back.
+    """Position of each partition; empty before the first record (rule 17). Partitions that are no
+    longer read are carried along, so that they are not read twice if they come back.
     """
     closed: int = 0
     """Last bucket that the source has closed."""
@@ -370,7 +370,7 @@ class SourceMachine:
 
     @property
     def closed(self) -> int:
-        """The last closed bucket, as ``advance`` last found it."""
+        """Last closed bucket, by the most recent call of ``advance``."""
         return self._closed
 
     @property

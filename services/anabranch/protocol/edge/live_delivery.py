@@ -206,7 +206,7 @@ class LiveProgress:
     stable: int
     """Every bucket up to this one was delivered as stable, or was before the topic began."""
     shown: int = 0
-    """The last tentative bucket of this failure; 0: there is no failure."""
+    """Last tentative bucket that this failure has shown; 0 outside of a failure."""
     undone: bool = False
     """The undo of this failure was sent."""
     last_bucket: int = 0
@@ -226,7 +226,7 @@ class LiveProgress:
 
     @property
     def last(self) -> RecordId | None:
-        """The last stable record delivered; None: there was none."""
+        """Last stable record that was delivered; None before the first."""
         return RecordId(self.last_bucket, self.last_position) if self.last_bucket else None
 
 

@@ -133,7 +133,7 @@ class Holding:
 
 @dataclass(slots=True)
 class Holdings:
-    """All tasks that an agent knows; after a crash its own, and those that the ledgers name."""
+    """Table of the tasks that an agent knows: after a crash its own, and those in the ledgers."""
 
     tasks: dict[str, Holding] = field(default_factory=dict)
     besides: dict[str, int] = field(default_factory=dict)

@@ -66,8 +66,8 @@ from anabranch.protocol.federation.silence import SellerSilence
 from anabranch.protocol.federation.statements import Verify
 
 DISPUTES_MAX: Final = 5
-"""After so many slots in dispute a stage comes home and its contract is suspended. One may come of
-a process that began in the middle of a slot.
+"""Number of slots in dispute from which a stage comes home and its contract is suspended. One may
+be due to a process that began in the middle of a slot.
 """
 
 POSTINGS_MAX: Final = 10_000
@@ -216,7 +216,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     @property
     def settled(self) -> int:
-        """The last period that is settled; -1: none."""
+        """Last settled period; -1 before the first."""
         return self._settled
 
     def may_settle(self, participant: str) -> bool:

@@ -160,7 +160,7 @@ class WantedStream:
     bucket_ms: int
     """The width of the reader's own buckets."""
     pipeline: str = ""
-    """Empty: the one pipeline of the participant that lists the stream."""
+    """Name of the pipeline; empty: the only one of the participant that lists the stream."""
     pinned: tuple[bytes, ...] = ()
     """Public keys that alone are believed (FE5); empty: those that the participant has published.
     """

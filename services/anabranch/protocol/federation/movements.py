@@ -161,7 +161,7 @@ class Movement:
     nodes: tuple[str, ...] = ()
     """Nodes that the seller has named, each once."""
     node: str = ""
-    """The last that was named; empty: none was, it is the seller's own."""
+    """Node that the seller has named last; empty: the seller's own, none was named."""
     placed: int = 0
     """The number of the last word about it (FM4)."""
 

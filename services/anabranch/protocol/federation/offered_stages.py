@@ -39,7 +39,7 @@ Columns = Mapping[str, str]
 NUMBER_MAX: Final = 2**63 - 1
 """Largest absolute value of a parameter: the range of a long."""
 OR_NULL: Final = " or null"
-"""At the end of the type of a column that may be null."""
+"""Suffix of the type of a column that may be null."""
 
 
 class ParameterKind(StrEnum):

@@ -83,7 +83,7 @@ class Shedding:
     def __init__(self, standing: Standing) -> None:
         self.phase = SheddingPhase.IDLE
         self.turned_down_ms = -1
-        """The last time at which all sellers had got an offer, and load was left that the buyer
+        """Last time at which all sellers had got an offer, and load was left that the buyer
         would rather not have.
         """
         self.agreed: dict[str, OfferAnswer] = {}

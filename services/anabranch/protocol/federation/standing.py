@@ -68,7 +68,7 @@ class Partner:
 
     @property
     def expected_price(self) -> int:
-        """The last price, or the middle of the bound."""
+        """Price that the partner is likely to accept: the last one, or the middle of the bound."""
         return (
             self.price
             if self.price is not None

@@ -205,7 +205,7 @@ class StreamContract:
 
     @property
     def query(self) -> tuple[str, ...]:
-        """All stages that move under it, sorted; of a content contract none."""
+        """Stages that any plan has at the sender, sorted: those that may move."""
         return tuple(sorted({stage for plan in self.plans for stage in plan.at_sender}))
 
     @property

@@ -218,7 +218,7 @@ class LogState:
 
     @property
     def filled_upto(self) -> int:
-        """The last stable bucket that has rows, of those that are not forgotten; 0: none has."""
+        """Last stable bucket with rows, of those that are not forgotten; 0: none has."""
         return self._stable.highest
 
     @property
