@@ -148,18 +148,31 @@ class TreeMeter(threading.Thread):
     def run(self) -> None:
         """Sample until ``stop``."""
         while not self._stopping.is_set():
-            processes = {each for root in self._roots for each in descendants(root)}
-            for process in processes:
-                took_s = processor_s(process)
-                self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
-            is_whole = self._running <= processes
-            own_s = self.processor_s + sum(os.times()[:4])
-            self.spent.append(Spent(time.time_ns() // 1_000_000, busy_s(), own_s, is_whole))
-            self._running = processes
-            if self._sees_memory:
-                self.last_bytes = proportional_bytes(processes)
-                self.peak_bytes = max(self.peak_bytes, self.last_bytes)
+            self.sample()
             self._stopping.wait(1.0)
+
+    def sample(self) -> None:
+        """Add a sample.
+
+        The processes are read one after the other, which takes longer the busier the machine is.
+        So the machine's own figures are those of the middle of that time: what the trees spend
+        meanwhile would count as spent by others in one sample, and be missing there in the next.
+        """
+        begun_ms, begun_s = time.time_ns() // 1_000_000, busy_s()
+        processes = {each for root in self._roots for each in descendants(root)}
+        for process in processes:
+            took_s = processor_s(process)
+            self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
+        is_whole = self._running <= processes
+        own_s = self.processor_s + sum(os.times()[:4])
+        ended_ms, ended_s = time.time_ns() // 1_000_000, busy_s()
+        self.spent.append(
+            Spent((begun_ms + ended_ms) // 2, (begun_s + ended_s) / 2, own_s, is_whole)
+        )
+        self._running = processes
+        if self._sees_memory:
+            self.last_bytes = proportional_bytes(processes)
+            self.peak_bytes = max(self.peak_bytes, self.last_bytes)
 
     def stop(self) -> None:
         """Stop sampling."""

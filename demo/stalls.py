@@ -66,10 +66,15 @@ def taken_away(spent: Sequence[Spent], processors: int) -> list[Stall]:
 
 
 def others_share(before: Spent, after: Spent, processors: int) -> float:
-    """Return the share of the processors' time that others had between two samples, 0 to 1."""
+    """Return the share of the processors' time that others had between two samples.
+
+    What the system spends at a low priority while it starts is in ``own_s`` but not in ``busy_s``
+    (``process_tree.busy_s``). So the share may be too small, even below 0, and never is too large
+    by it: rather a delay is judged that others caused than one left unjudged that is the system's.
+    """
     passed_s = processors * (after.at_ms - before.at_ms) / 1_000
     others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    return min(max(others_s / passed_s, 0.0), 1.0) if passed_s > 0 else 0.0
+    return others_s / passed_s if passed_s > 0 else 0.0
 
 
 def merged(stalls: Iterable[Stall]) -> list[Stall]:
