@@ -11,6 +11,7 @@ Rules:
     MZ5 a replica that is moved because it is overloaded was so in all reports of the window.
     MZ6 of two decisions made from the same place, one counts.
     MZ7 no batch of the window was one of the first ones of a process, which are always slow.
+    MZ8 a move goes to a node that had reported shortly before, if it is not to where it came from.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ _NEARLY: Final = 0.7
 """Share of a time that counts as all of it: clocks may be fast, and records be read late."""
 _UNREAD_MS: Final = 600
 """Age of a report that the scaler has read at last, in ms, where nothing is slow."""
+_SILENT_MS: Final = 10_000
+"""Age of the last report of a node, in ms, from which on a move to it is wrong. The scaler gives
+nothing to one that was silent for 3.5 s; its record may be written later, by as much as a process
+is held up.
+"""
 _GROWN_MS: Final = 900
 """Growth of a lag that counts as falling behind, in ms; the scaler wants a little more."""
 FOR_LOAD: Final = ("overload", "back")
@@ -86,6 +92,10 @@ def check(known: Scaled) -> Iterator[str]:
             since = _last_report(known, source, move.at_ms)
             if since is not None and move.at_ms - since < known.lost_ms * _NEARLY:
                 yield f"{name}: {source} had reported {move.at_ms - since} ms before (MZ2)"
+        if move.cause and move.cause != "target_lost":
+            since = _last_report(known, move.node, move.at_ms)
+            if since is None or move.at_ms - since > _SILENT_MS:
+                yield f"{name}: the last report of {move.node} was at {since} ms (MZ8)"
         if move.cause in FOR_LOAD:
             hold_ms = (known.rest_ms << min(before, 6)) * _NEARLY
             if last_ms is not None and move.at_ms - last_ms < hold_ms:

@@ -69,6 +69,13 @@ def test_of_two_decisions_from_one_place_one_counts() -> None:
             ),
             "MZ7",
         ),
+        (replace(KNOWN, moves=[SLIDE], reports={HOME: BUSY}), "MZ8"),
+        (
+            replace(
+                KNOWN, moves=[moved(15_000, POOL, "overload")], reports={HOME: BUSY, POOL: IDLE[:3]}
+            ),
+            "MZ8",
+        ),
     ],
 )
 def test_what_is_wrong_is_found(known: Scaled, rule: str) -> None:
@@ -85,6 +92,6 @@ def test_a_node_that_was_silent_is_lost_and_one_that_falls_behind_is_overloaded(
 ) -> None:
     lost = moved(5_000, POOL, "lost", HOME)
     if not reports or reports[-1].at_ms < 2_000:
-        assert list(check(replace(KNOWN, moves=[lost], reports={HOME: reports}))) == []
+        assert list(check(replace(KNOWN, moves=[lost], reports={HOME: reports, POOL: IDLE}))) == []
     else:
-        assert list(check(replace(KNOWN, moves=[SLIDE], reports={HOME: reports}))) == []
+        assert list(check(replace(KNOWN, moves=[SLIDE], reports={HOME: reports, POOL: IDLE}))) == []

@@ -43,6 +43,7 @@ MANY_RECORDS: Final = 30
 FOUND_BY: Final[dict[str, int]] = {
     "epoch_alone_counts_as_made": 184,
     "begins_late_although_there_are_results": 477,
+    "moves_to_a_node_that_is_silent": 1485,
     "ends_while_an_input_is_corrected": 602,
     "waits_for_what_nobody_has": 109,
     "base_without_what_is_open": 611,

@@ -64,6 +64,15 @@ SCALING: Final = (
         by=("rehearsals",),
     ),
     Mutant(
+        "moves_to_a_node_that_is_silent",
+        "protocol.control.scaling:Scaler._targets",
+        "if self._is_fresh(node, now_ms) and not self._places",
+        "if not self._places",
+        "SG6",
+        scenario=SCALED,
+        by=("scaling",),
+    ),
+    Mutant(
         "goes_back_before_it_has_begun",
         "protocol.control.scaling:Scaler._not_begun",
         "now_ms - since_ms >= BEGIN_MS_MAX",
