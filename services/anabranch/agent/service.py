@@ -10,8 +10,8 @@ crash of either side, and the next round continues from the logs.
 
 A new process reads the ledgers from their beginnings and derives the same tasks at the same places.
 If a log has lost its first records, nothing moves under its contract until a person has restored
-it, and all others go on. It forgets the offers that it had sent and received: offers expire, and a
-stage whose movement no party started returns home.
+it, and all others continue. It forgets the offers that it had sent and received: offers expire, and
+a stage whose movement no party started returns home.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Written as Avro single objects (schemas/records/boundary_record, branch_ended, epoch_started,
 recomputed, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and
-within the limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
+within the limits, or raises RemoteProtocolError: a reader rejects it, counts it and continues.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ class DeliveryService:
         """Request the recomputation of blocks that the next run, of so many ``buckets``, needs and
         no replica has (DE9). If nothing was delivered yet, fail over instead, to begin after them.
         Blocks that exist and differ from the boundary log are read again after a while: no process
-        could deliver them, and the live half goes on.
+        could deliver them, and the live half continues.
 
         Raises:
             Fenced: another process has replaced this one and delivered those buckets.

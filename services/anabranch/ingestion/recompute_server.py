@@ -2,7 +2,7 @@
 (``protocol.stage.recomputation``).
 
 A thread reads the input of the batches that made the requested buckets again, from the input topic,
-and writes their rows as fresh blocks (``protocol.edge.source_recomputation``). Ingestion goes on
+and writes their rows as fresh blocks (``protocol.edge.source_recomputation``). Ingestion continues
 meanwhile; its own thread appends the record that names the blocks, since it alone writes the
 boundary log. A crash at any point leaves blocks that no record names, and the reader repeats its
 request.

@@ -1,7 +1,7 @@
 """``anabranch give-up``: close buckets for which a source will never deliver its input.
 
 The command appends a boundary record in place of the source's ingestion, which it fences
-(``protocol.log.given_up``). Then everything downstream goes on without the input, and marks the
+(``protocol.log.given_up``). Then everything downstream continues without the input, and marks the
 results that lack it.
 """
 

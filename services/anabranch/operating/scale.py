@@ -47,7 +47,7 @@ def look(
     waiting: Callable[[], bool] = lambda: True,
 ) -> LoadView:
     """Read the log of moves, then the reports of the nodes for a whole window, and return what a
-    scaler makes of them. ``waiting``: whether to go on listening.
+    scaler makes of them. ``waiting``: whether to keep listening.
 
     Raises:
         ConfigurationError: the file has no ``scaling``, or the pipeline has not run on this broker.

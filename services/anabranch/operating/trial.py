@@ -5,7 +5,7 @@ A case is a folder in FOLDER. In it, ``SOURCE.jsonl`` holds records of a source,
 ``BINDING.jsonl`` rows of another pipeline's stream with their ``event_time`` in ms. An input
 without a file is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in
 any order: with every column, and with ``event_time`` in ms if that shall be compared, too. All rows
-come in one batch, and then time goes on until every window has ended.
+come in one batch, and then time passes until every window has ended.
 
 Exit code 0: all rows are as expected; 1: some differ, or a function raised; 2: a file is wrong.
 """

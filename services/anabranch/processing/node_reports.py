@@ -2,8 +2,8 @@
 (``protocol.control.scaling``).
 
 The node's main thread waits for logs and for Spark. A node that waits so for longer than
-``NODE_LOST_MS`` must not look lost: its replicas, which have threads of their own, go on. A report
-is replaced by the next, so none is repeated.
+``NODE_LOST_MS`` must not look lost: its replicas, which have threads of their own, continue. A
+report is replaced by the next, so none is repeated.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class AdapterError(AnabranchError):
 
 
 class OutcomeUnknown(AdapterError):
-    """The request may or may not have been applied: read back before going on."""
+    """The request may or may not have been applied: read back before continuing."""
 
 
 class Unavailable(AdapterError):

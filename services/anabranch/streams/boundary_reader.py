@@ -225,7 +225,7 @@ class BoundaryReader:
         Raises:
             ConfigurationError: the stream's buckets have another width, or its source has another
                 number of shards now, than the file says; or it has ended, and the file names no
-                streams in which it goes on.
+                streams in which it continues.
             DataMissing: the first records of a log that only this pipeline's owner writes were
                 deleted and no log snapshot replaces them; or the log was truncated, or trimmed
                 beyond this reader's position. The process must end; the next one begins at a log

@@ -14,7 +14,7 @@ bucket at which each plan replaced the previous one. This is its *history*: a re
 of the record that it continues, unless another plan made it. Two replicas are compared if their
 histories are equal: they always ran the same plan, or each change found them at the same place, as
 when a pipeline at rest is stopped and changed as a whole. A replica that copies a peer's checkpoint
-has the peer's history, if all peers that it can have copied from have the same one, and went on
+has the peer's history, if all peers that it can have copied from have the same one, and continued
 from there by the plan of the copy.
 
 Other plans are other functions, and may make other rows. If a stage has a new version, that is the
@@ -290,7 +290,8 @@ class StreamAudit:
 
     def _copied(self, replica: _Replica, base: int) -> str:
         """Return the history of a peer's checkpoint that holds everything up to ``base``, from
-        which the peer went on by the same plan; empty if it did not, or it depends on whose it is.
+        which the peer continued by the same plan; empty if it did not, or it depends on whose it
+        is.
         """
         able = {
             span.history if span.fingerprint == other.fingerprint == replica.fingerprint else ""

@@ -1,4 +1,4 @@
-"""Whether a node whose tasks run on a cluster goes on while it has no executor there.
+"""Whether a node whose tasks run on a cluster continues while it has no executor there.
 
 Theory of operation. A cluster's master gives a node its executors when the node registers, and
 replaces those that are lost as long as workers have room. A master that is started anew remembers
@@ -11,7 +11,7 @@ A node that is without executors and has not lost its master waits: for a worker
 one. To register anew would put it behind others that wait there.
 
 Invariants:
-    EX1 A node that has an executor, or had one a moment ago, goes on and waits for nothing.
+    EX1 A node that has an executor, or had one a moment ago, continues and waits for nothing.
     EX2 A node that has none, and whose master has not gone since it registered, waits and says so.
     EX3 A node that has none, and whose master has gone since, ends.
 """

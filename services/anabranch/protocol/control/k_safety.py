@@ -7,7 +7,7 @@ neither loses a result nor stops results until a person replaces what was lost. 
 Each rule goes through all losses of its kind, and names whatever one of them would lose or stop,
 with what to change. A pipeline for which no rule names anything is safe.
 
-A node takes along every replica that it runs. A stage goes on if another node runs a replica or a
+A node takes along every replica that it runs. A stage continues if another node runs a replica or a
 standby of it, or if a node of a pool takes over what was lost (``protocol.control.scaling``). The
 processes of sources and outputs, and the consistency manager, have nothing on a disk: whoever runs
 them starts them again, anywhere, and they continue from Kafka. So no rule is about them.

@@ -188,7 +188,7 @@ class DeliveryProgress:
     next_position: int = 0
     heirs: int = 0
     """The output has so many other shards now, and this one writes nothing more
-    (``protocol.edge.output_handover``). 0: it goes on.
+    (``protocol.edge.output_handover``). 0: it continues.
     """
     inherited: tuple[tuple[int, int], ...] = ()
     """(partition, offset) in the topic of rejected results: records of shards of an earlier number,

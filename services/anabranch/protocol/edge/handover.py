@@ -17,7 +17,8 @@ is added to a bucket that a reader has taken.
 
 The first end in the log of the old generation's first stream decides the number of heirs, for the
 ends of all its streams. A process begins a new stream only when all of the old generation have
-ended with the number of heirs that its file names. So of two files that differ at most one goes on.
+ended with the number of heirs that its file names. So of two files that differ at most one
+continues.
 
 A process that begins an epoch in the log of an old stream fences the one that did so a moment
 before. So the shards of the new generation do not all try at once: the others leave it to the
@@ -32,7 +33,7 @@ there, but rows are elsewhere. Once all readers have taken what the old streams 
 them, stops as well.
 
 Invariants:
-    HO1 each position of a partition is in the end of one old stream at most, and its heir goes on
+    HO1 each position of a partition is in the end of one old stream at most, and its heir continues
         there.
     HO2 an end changes nothing that is closed, and drops nothing that is open.
     HO3 a new stream has no row of a bucket that all old ones had closed.
@@ -161,7 +162,7 @@ def goes_on(
     before: Sequence[EndedStream],
     now_ms: int,
 ) -> SourceProgress:
-    """Return from where the ingestion of ``shard`` goes on.
+    """Return from where the ingestion of ``shard`` continues.
 
     Args:
         shard: Shard of the source.

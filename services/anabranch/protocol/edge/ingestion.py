@@ -67,7 +67,7 @@ Invariants:
         whose parts nobody has named.
     IN13 of a source with shards the partitions of the other shards (``receive``) speak as one's own
         do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
-        whose partitions are all left out goes on with the lowest of theirs, and what is bounded
+        whose partitions are all left out continues with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
     IN14 a partition that the writer before has named holds the boundary back from the beginning.
     IN15 at the latest when a partition has nothing more to read, a boundary record has its position
@@ -161,7 +161,7 @@ APPEND_OPEN_EVERY_MS: Final = 250
 """The same where nothing is about to close, or the boundary stands still: bounds the size of a
 round, and the open parts that every reader holds (at 20 records a second they would reach
 PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the
-source goes on.
+source continues.
 """
 
 STILL_AFTER_MS: Final = 10_000
@@ -323,7 +323,7 @@ class SourceMachine:
         rules: Rules of the source.
         partitions: Its input partitions, with the offset to begin at where ``progress`` names
             none.
-        progress: From where it goes on.
+        progress: From where it continues.
         now_ms: Silence is counted from here.
         topic_ids: Identity of each topic, which is recorded with its positions.
     """
@@ -657,7 +657,7 @@ class SourceMachine:
 
         A record that closes nothing only adds open parts, which cost the broker and every reader,
         and which all readers hold in memory. So the next one is made when the next bucket is due to
-        close, by the assumption that event time goes on as fast as the clock. Where it does
+        close, by the assumption that event time advances as fast as the clock. Where it does
         not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than
         it could have been.
         """

@@ -4,8 +4,8 @@ corrections (rules 19, 20).
 Theory of operation. Two sequences meet here: the stable buckets of a stream, which never change,
 and the tentative ones that a chosen replica offers beyond them. Delivery writes *transactions*.
 Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so its replacement
-fences the older writer, reads the newest progress that is committed, and goes on from there: no ids
-are compared.
+fences the older writer, reads the newest progress that is committed, and continues from there: no
+ids are compared.
 
 The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. The contents of a
 transaction follow from the phase of the failure and from what waits to be delivered (``TABLE``).

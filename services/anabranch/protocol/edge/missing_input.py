@@ -1,12 +1,13 @@
-"""Input that is gone before its source has read it: which offsets, and where reading goes on once
+"""Input that is gone before its source has read it: which offsets, and where reading continues once
 an operator has given them up.
 
 Theory of operation. The input topics are the source's persistent log, and their retention is the
 user's. So a source that was away for longer than that, or was pushed back, can find that the offset
-at which it goes on does not exist any more. It must neither skip what is missing silently nor end
-for ever: it waits, says which offsets of which partition are missing, and goes on after an operator
-has given them up. That decision is a record of the source's boundary log, whose positions are those
-behind the missing offsets (``given_up_missing``). It names the buckets that may lack them.
+at which it continues does not exist any more. It must neither skip what is missing silently nor end
+for ever: it waits, says which offsets of which partition are missing, and continues after an
+operator has given them up. That decision is a record of the source's boundary log, whose positions
+are those behind the missing offsets (``given_up_missing``). It names the buckets that may lack
+them.
 
 The missing offsets follow from the recorded position alone. It is behind all records that the
 source got *or would never get*: while a partition has nothing to read, the position moves past

@@ -10,7 +10,7 @@ stream, with buckets and positions of its own.
 Records of an earlier life of the same output stay where they are, and are told apart. Records of
 another output that may still deliver are a mistake in a pipeline file: neither of the two
 sequences would be in order for readers. An output refuses to begin on such a topic. One that has
-begun goes on, since its own records are right, and its status names the other output.
+begun continues, since its own records are right, and its status names the other output.
 
 Invariants:
     ON1 delivery compares its records only with records of its own origin.

@@ -11,7 +11,7 @@ the end, and stops before it writes anything. So an end is final. A shard that n
 anything gets an end without positions.
 
 Ends are written in the order of numbers, and of shards in each, each one after all before it were
-seen to name the heirs that the file says. So of two files that differ one goes on at most. The
+seen to name the heirs that the file says. So of two files that differ one continues at most. The
 other new shards wait for the ends. All that they and their replacements do follows from the ends:
 
 For each partition, the last shard that recorded anything of it states up to where its ids are

@@ -7,7 +7,7 @@ ordinary stream to all that follow it. A stage reads them as it reads any stream
 of all shards or of none (PN1), and their rows are one input, under the name of the source.
 
 The number of shards is part of what their logs say. Under another number the source has other
-streams, which go on where these end (``protocol.edge.handover``).
+streams, which continue where these end (``protocol.edge.handover``).
 
 A source is silent, or continues without a partition, as a whole, however many processes read it
 (IN3, IN4). So each shard follows the boundary logs of the others. A partition of another shard

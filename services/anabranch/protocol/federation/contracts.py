@@ -12,7 +12,7 @@ that is sold on keeps its own.
 A contract's states and what changes them; what is not in the table is rejected:
     proposed   --signed by both-->      active
     proposed   --withdrawn-->           ended
-    active     --suspended-->           suspended     no new load moves; what has moved goes on
+    active     --suspended-->           suspended     no new load moves; what has moved continues
     active     --notice-->              ending        no new load moves; what has moved comes home
                                                       within the drain time
     suspended  --resumed-->             active

@@ -4,7 +4,7 @@ Theory of operation. A cost function gives the cost of a level of load in micro-
 slow answers and broken promises, not of hardware. It never leaves its owner. What it is for is the
 marginal cost, of one more task or of one task less. The default is the mean number of rows in an
 M/M/1 queue, ``scale * r / (1 - r)`` at utilisation r. Near full load it would be infinite, so from
-the guard on a straight line goes on with the slope that it has there. Another is a line with
+the guard on a straight line continues with the slope that it has there. Another is a line with
 corners, which an operator draws.
 
 Invariants:

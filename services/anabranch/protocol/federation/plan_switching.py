@@ -8,7 +8,7 @@ Order and times are those of the contract's log. Proposals carry numbers, so an 
 changes nothing.
 
 The plain plan needs no agreement, since under it each side runs its own stages. It applies at once,
-and the oracles go on from there, when the receiver has taken the query home because the sender's
+and the oracles continue from there, when the receiver has taken the query home because the sender's
 node failed, and when the contract is suspended or a notice is given. If either side cancels, it
 applies for good.
 

@@ -8,8 +8,8 @@ the time of the wall clock itself.
 
 Invariants:
     WT1  the time does not go back, and is never behind the wall clock.
-    WT2  in any span it goes on by half of what the monotonic clock does, or more.
-    WT3  while it is in front of the wall clock it goes on by no more than that.
+    WT2  in any span it advances by half of what the monotonic clock does, or more.
+    WT3  while it is in front of the wall clock it advances by no more than that.
 """
 
 from __future__ import annotations

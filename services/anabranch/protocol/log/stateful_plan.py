@@ -2,12 +2,12 @@
 continue from it.
 
 Theory of operation. An engine keeps partial results between batches: the running maximum of a
-window, the rows of a join that wait for a partner. It checks their types when a query goes on from
-a checkpoint, and knows nothing of their meaning: a window of a minute goes on from half a window of
-ten seconds, ``min`` from what ``max`` has seen so far, and the results look right. So each timeline
-names the operators that hold its state (``protocol.log.timeline``, TI9): which rows they take, by
-which keys, what they compute of them. That is all that a state depends on; what is done with the
-results of the last operator with state may change at any time.
+window, the rows of a join that wait for a partner. It checks their types when a query continues
+from a checkpoint, and knows nothing of their meaning: a window of a minute continues from half a
+window of ten seconds, ``min`` from what ``max`` has seen so far, and the results look right. So
+each timeline names the operators that hold its state (``protocol.log.timeline``, TI9): which rows
+they take, by which keys, what they compute of them. That is all that a state depends on; what is
+done with the results of the last operator with state may change at any time.
 
 The description is made by the engine's adapter. It has no ids, no names that the user chose for
 something between the input and the state, and no order where order means nothing. Two processes

@@ -1,7 +1,7 @@
 """Start of a stage's process: in a copy of which checkpoint, or empty after which bucket it begins,
 which output it gives up, and whether recomputed results equal those in the log.
 
-Theory of operation. A process goes on from a checkpoint, its own or a peer's
+Theory of operation. A process continues from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
 
 *In a copy of a checkpoint* (rule 6). A replica without a disk continues in a copy of a peer's

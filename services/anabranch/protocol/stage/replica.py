@@ -1,10 +1,10 @@
-"""One replica of a stage: the stable query, the branch that goes on without some of its input, and
-the successor that corrects.
+"""One replica of a stage: the stable query, the branch that continues without some of its input,
+and the successor that corrects.
 
 Theory of operation. A replica has one query, the *stable query*, in its stable timeline. For its
 next batch it gets complete buckets; when the next one is missing for longer than the stage may
 wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the stable
-timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on
+timeline, and the query that runs, warm as it is, continues from there as the **branch**, on
 incomplete input, writing tentative records. The snapshot's query is the **successor**: it is the
 *stable query* from now on. It waits at the hole, and corrects when the missing input comes. When it
 has caught up the branch is dropped. So nothing is started, restored or replayed between a failure
@@ -79,7 +79,7 @@ Invariants:
 Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control``):
     OV1 it forks, too, when its own batches are too slow: its next bucket is complete, and the rows
         that wait would be late. Not while it catches up and another replica gives new results, and
-        not where it may not go on without input (AV6).
+        not where it may not continue without input (AV6).
     OV2 only a tentative plan leaves out rows. It says how many per mille it keeps, so a batch that
         runs again keeps the same ones.
     OV3 while it is overloaded the branch has the cores: the successor waits, and is not even

@@ -1,15 +1,15 @@
 """Restatement of a stage: whether it may begin anew with a function whose state means something
 else, and after which bucket.
 
-Theory of operation. A function that computes its state otherwise goes on from no checkpoint of the
-function before (``protocol.log.stateful_plan``): its replica ends. An operator may decide that the
-stage begins anew with it. The decision is a record in the log of moves. It names the stage, the
+Theory of operation. A function that computes its state otherwise continues from no checkpoint of
+the function before (``protocol.log.stateful_plan``): its replica ends. An operator may decide that
+the stage begins anew with it. The decision is a record in the log of moves. It names the stage, the
 version that the pipeline file gives the new function, and the bucket after which that begins. Each
 replica of that version passes over its checkpoint of the function before, once, and recomputes the
 results from the input after that bucket. Its results of buckets that are closed already do not
 count (``protocol.log.boundary_log``, BL4). So the upgrade of the stage is like any other: the
-version before goes on, where a replica still runs it, until a replica of the new one has closed all
-that is stable; the log names that bucket (BL15), and each bucket is of one version.
+version before continues, where a replica still runs it, until a replica of the new one has closed
+all that is stable; the log names that bucket (BL15), and each bucket is of one version.
 
 Results within the state horizon after the beginning may lack input that lies before it. The command
 chooses a bucket one horizon before all that is stable, so the partial results are closed already.

@@ -31,7 +31,7 @@ Invariants:
     NL3 limits end once everything has needed less than FILLED of the cores for HOLD_MS.
     NL4 a limit rises by at most KEPT_RISE per decision, and only by RISE_LEAST or more.
     NL5 without limits at most one stage for each core corrects, the one with the smallest backlog
-        first, and goes on until it is done, late, or at a hole.
+        first, and continues until it is done, late, or at a hole.
 """
 
 from __future__ import annotations

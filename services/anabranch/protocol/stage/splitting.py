@@ -94,7 +94,7 @@ from anabranch.protocol.stage.intervals import interval_of, stage_of
 
 PROVEN_BUCKETS: Final = 8
 """Number of buckets that must be equal before a split is confirmed. A function that mixes keys
-differs wherever both halves have rows; a few buckets more cost little, since the shard goes on.
+differs wherever both halves have rows; a few buckets more cost little, since the shard continues.
 """
 
 REACH_BUCKETS: Final = 2
