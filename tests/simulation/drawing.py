@@ -281,6 +281,7 @@ def _split_while_it_runs(options: Options, rng: random.Random) -> Options:
         replicas=1 if by_itself else shard.replicas,
         function_ms=rng.choice((150, 250)) if by_itself else 0,
         half_ms=rng.choice((150, 250, 400)) if kind == "slow" else 0,
+        cold_ms=random.Random(f"{options.seed}/cold").choice((0, 0, 300, 700)),
     )
     if kind == "slow":
         # So that the halves fall behind, and reach the shard while it waits for its input.

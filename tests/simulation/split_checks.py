@@ -117,12 +117,13 @@ def counting(run: Run) -> dict[str, list[Presence]]:
     return found
 
 
-def gone_since_ms(run: Run) -> dict[str, float]:
+def gone_since_ms(run: Run, spoke_ms: Mapping[str, int]) -> dict[str, float]:
     """Return since when each replica of a half, or of a shard that was split, holds nothing back
-    any more; infinity: it does at the end.
+    any more; infinity: it does at the end. ``spoke_ms``: time of the last heartbeat of each reader:
+    a process that was paused sends one after its split was withdrawn.
     """
     found = {
-        reader: spans[-1].end_ms + hurrying.HALF_MS if spans else 0
+        reader: max(spans[-1].end_ms, spoke_ms.get(reader, 0)) + hurrying.HALF_MS if spans else 0
         for reader, spans in counting(run).items()
     }
     for stage in run.options.stages if run.options.scenario == SPLIT else ():
