@@ -239,16 +239,17 @@ class Scheduler:
         """Return the process whose turn it is. Due events happen on the way."""
         while True:
             time_ms, _, _, what, ticket = heappop(self._heap)
-            if isinstance(what, Process):
-                if what.is_ended or ticket != what.ticket:
-                    continue
-                if what.paused_until_ms > max(self.now_ms, time_ms):
-                    self._push(what, what.paused_until_ms)
-                    continue
-            self.now_ms = max(self.now_ms, time_ms)
+            time_ms = max(self.now_ms, time_ms)
             if not isinstance(what, Process):
+                self.now_ms = time_ms
                 what()
                 continue
+            if what.is_ended or ticket != what.ticket:
+                continue
+            if what.paused_until_ms > time_ms:
+                self._push(what, what.paused_until_ms)
+                continue
+            self.now_ms = time_ms
             self.steps += 1
             if self.steps > STEPS_MAX and self.failure is None:
                 self.failure = RunawayError(

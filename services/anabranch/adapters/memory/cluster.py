@@ -5,6 +5,7 @@ plans. Readers, writers and administrators act on it (``adapters.memory.log``).
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.memory.clock import VirtualClock
@@ -85,7 +86,7 @@ class LocalCluster:
             raise Unavailable(message)
         return found[1][at.partition]
 
-    def fault(self, operation: FailingOperation, topics: set[str]) -> PlannedFault | None:
+    def fault(self, operation: FailingOperation, topics: Collection[str]) -> PlannedFault | None:
         """Remove and return the fault that is planned for this operation, if any. The caller holds
         ``changed``.
         """

@@ -30,6 +30,7 @@ class LocalLogReader:
         self._committed = committed
         self._headers, self._timestamps = headers, timestamps
         self._positions: dict[TopicPartition, int] = {}
+        self._topics: frozenset[str] = frozenset()
         self._turn = 0
         self._closed = False
 
@@ -37,6 +38,7 @@ class LocalLogReader:
         """Read exactly these partitions, from these offsets on. Replaces an earlier assignment."""
         self._check()
         self._positions = dict(positions)
+        self._topics = frozenset(at.topic for at in positions)
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
         """Return available records, at most ``records_max``, as one chunk per partition; wait up to
@@ -50,14 +52,13 @@ class LocalLogReader:
         self._check()
         clock, deadline_ms = self._log.clock, self._log.clock.monotonic_ms() + wait_ms
         with self._log.changed:
-            fault = self._log.fault(FailingOperation.FETCH, {at.topic for at in self._positions})
+            fault = self._log.fault(FailingOperation.FETCH, self._topics)
             if fault is not None:
                 message = "planned failure of a fetch"
                 raise fault.error(message)
             while True:
                 chunks = self._take(records_max)
-                left_ms = deadline_ms - clock.monotonic_ms()
-                if chunks or left_ms <= 0:
+                if chunks or (left_ms := deadline_ms - clock.monotonic_ms()) <= 0:
                     return chunks
                 self._log.wait(left_ms)
 
