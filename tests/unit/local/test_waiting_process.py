@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from anabranch.local import waiting_process
 from anabranch.local.child_process import ChildProcess
 from anabranch.local.processes import (
     MARK,
@@ -38,6 +40,12 @@ def test_a_role_survives_the_way() -> None:
 @pytest.mark.parametrize("line", [b"", b'{"service": "deliv'])
 def test_an_input_that_was_closed_gives_no_role(line: bytes) -> None:
     assert role_in(line) is None
+
+
+def test_it_has_imported_what_arrow_needs_for_its_first_column() -> None:
+    code = f"import sys; from {waiting_process.__name__} import main; main()"
+    code += "; assert 'pandas' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=True)
 
 
 @pytest.mark.parametrize("service", SERVICES)
