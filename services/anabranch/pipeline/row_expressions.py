@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from anabranch.protocol.errors import StageFunctionError
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
 
 def wrong_syntax(expression: str) -> str | None:
