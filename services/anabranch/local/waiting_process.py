@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 SERVICES: Final = ("delivery", "ingestion")
 """Services that a waiting process can become. Each one's results stop while it is dead; they share
 nearly all imports, so one process can wait for both.
@@ -64,6 +62,9 @@ def become(role: Role) -> None:
 
 def main() -> None:
     """Import what the services need, then wait for a role; without one, end."""
+    # Here, since the command line imports this module where Arrow is not installed.
+    import pyarrow as pa
+
     importlib.import_module("anabranch.adapters.connect")
     for service in SERVICES:
         importlib.import_module(f"anabranch.{service}.service")
