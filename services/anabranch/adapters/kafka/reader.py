@@ -8,6 +8,7 @@ and it may stop fetching a partition for ever, without an error (``_check_idle``
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
@@ -27,7 +28,7 @@ from anabranch.adapters.kafka.errors import (
     translated,
 )
 from anabranch.adapters.kafka.header_names import first_name, readable_headers
-from anabranch.adapters.kafka.settings import KafkaSettings, Options
+from anabranch.adapters.kafka.settings import LEAST_WAIT_S, KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError, RecordDamaged
 
@@ -79,8 +80,10 @@ class KafkaLogReader:
         follows: bool = False,
         ranges: bool = False,
     ) -> None:
-        """Create the client. Nothing is contacted yet. ``settings``: returns the settings of a
-        client that is created now.
+        """Keep the arguments. The client is created when it is first needed: one that is assigned
+        its partitions at once finds their leaders with its first connection, one that has waited
+        for a moment only when it looks for leaders next, up to a second later. ``settings``:
+        returns the settings of a client that is created now.
         """
         self._options: Callable[[], Options] = lambda: settings().consumer(
             committed=committed, follows=follows, ranges=ranges
@@ -115,7 +118,9 @@ class KafkaLogReader:
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
-        self._consumer: Consumer | None = self._new_consumer()
+        self._topics_seen: set[str] = set()
+        self._consumer: Consumer | None = None
+        self._is_closed = False
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions, from these offsets on. Replaces an earlier assignment,
@@ -136,6 +141,7 @@ class KafkaLogReader:
         consumer.assign(
             [KafkaPartition(at.topic, at.partition, offset) for at, offset in positions.items()]
         )
+        self._find_leaders(consumer, topics)
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
         """Return available records, at most ``records_max``, as one chunk per partition; wait up to
@@ -205,6 +211,17 @@ class KafkaLogReader:
             return self._assigned[at]
         self._stale.pop(at, None)
         return max(given, self._assigned[at])  # ``given`` is negative before the first record
+
+    def _find_leaders(self, consumer: Consumer, topics: set[str]) -> None:
+        """Request the metadata of those ``topics`` that the client has not seen. It would do so
+        itself only when it looks for leaders next, up to a second later; a new client does it with
+        its first connection. Does not wait for the answer, and a failure is left to the client.
+        """
+        if self._topics_seen:
+            for topic in topics - self._topics_seen:
+                with contextlib.suppress(KafkaException):
+                    consumer.list_topics(topic, timeout=LEAST_WAIT_S)
+        self._topics_seen |= topics
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {at: self.position(at) for at in self._assigned}
@@ -294,6 +311,7 @@ class KafkaLogReader:
 
     def close(self) -> None:
         """Close the clients with their threads and sockets. Idempotent."""
+        self._is_closed = True
         self._close_questioner()
         if self._consumer is not None:
             self._consumer.close()
@@ -364,9 +382,11 @@ class KafkaLogReader:
         return Consumer({**self._options(), "error_cb": self._on_error}, logger=LOGGER)
 
     def _open(self) -> Consumer:
-        if self._consumer is None:
+        if self._is_closed:
             message = "the reader was closed"
             raise LocalProtocolError(message)
+        if self._consumer is None:
+            self._consumer = self._new_consumer()
         return self._consumer
 
     def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:

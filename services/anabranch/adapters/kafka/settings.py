@@ -16,6 +16,8 @@ from anabranch.protocol.limits import MIB, RANGE_PARTITION_BYTES, RECORD_BYTES_O
 
 Options = dict[str, str | int | float | bool]
 
+LEAST_WAIT_S: Final = 0.001
+"""Least time, in s, for which a client can wait for an answer. The request is sent all the same."""
 _FETCH_BYTES_MAX: Final = 16 * MIB
 """``fetch.max.bytes``: maximum size of an answer to a fetch."""
 _FETCH_PARTITION_BYTES: Final = 2 * MIB

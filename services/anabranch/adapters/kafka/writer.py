@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import Request, is_consequential, translated
-from anabranch.adapters.kafka.settings import KafkaSettings, Options
+from anabranch.adapters.kafka.settings import LEAST_WAIT_S, KafkaSettings, Options
 from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -45,8 +45,6 @@ _WAIT_MAX_S: Final = 0.5
 """Longest wait for a producer id between two requests for metadata, in s: the interval at which
 librdkafka requests the id itself.
 """
-_NO_WAIT_S: Final = 0.001
-"""Least time, in s, for which the client can wait for an answer."""
 _GRACE_S: Final = 5.0
 """Time after the delivery timeout, in s, before ``flush`` gives up on librdkafka, which fails every
 record at that timeout.
@@ -212,7 +210,7 @@ class KafkaLogWriter:
         producer = self._usable()
         self._serve(lambda: producer.poll(0))
         self._drop_useless(producer)
-        self._hurry(producer, _NO_WAIT_S)
+        self._hurry(producer, LEAST_WAIT_S)
         return self._fatal is not None or not len(producer)
 
     def _drain(self, producer: Producer) -> None:
