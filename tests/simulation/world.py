@@ -4,6 +4,7 @@ with faults and then, healed, to the end.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from anabranch.protocol.control.consistency import (
     SPLIT_DIFFERS,
 )
 from anabranch.protocol.control.records import INPUT_MISSING
-from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
+from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted, RemoteProtocolError
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -657,8 +658,8 @@ class World:
         )
 
     def _is_replaced(self, error: Exception, process: Process, service: Service | None) -> bool:
-        """Whether the log has a newer epoch than that of a process that says with ``error`` that it
-        was fenced.
+        """Return whether the log has a newer epoch than that of a process that says with ``error``
+        that it was fenced: of a later process, or of one of an earlier life that has outlived it.
         """
         name = process.key.split("/")[1]
         replica = service.ended_by(error) if isinstance(service, SimulatedNode) else service
@@ -675,7 +676,20 @@ class World:
             return True  # delivery is fenced by the broker
         if epoch < 0:
             return True  # it read that by itself, before it had begun
-        return self._epochs.get((stream, writer), -1) > epoch
+        newest = self._epochs.get((stream, writer), -1)
+        return max(newest, self._epoch_in_log(stream, writer)) > epoch
+
+    def _epoch_in_log(self, stream: str, writer: str) -> int:
+        """Return the newest epoch of ``writer`` that is in the log now; -1: none."""
+        topic = self.pipeline.topic_names.boundaries(stream)
+        partition = self.log.partition(TopicPartition(topic, 0))
+        for offset in reversed(range(partition.start, partition.end)):
+            record = partition.at(offset)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = boundary_records.decode(record.value, record.headers)
+                if isinstance(entry, EpochStarted) and entry.replica == writer:
+                    return offset
+        return -1
 
     def _ended(self, process: Process, how: str) -> None:
         runs = self.runs[process.key]
