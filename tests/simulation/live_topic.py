@@ -123,7 +123,8 @@ _QUIET_MS = 1_500
 
 def _check_patience(run: Run, output: OutputOptions, failures: int, silences: int) -> list[str]:
     """Check that silences that end before the output's own wait does leave no trace in its live
-    topic (LH4), not even where its process is paused (LD8).
+    topic (LH4), not even where its process is paused (LD8), unless it ends of that: the next one
+    has no patience with what it finds (LH5).
     """
     own = {stream.partition(".")[0] for stream in run.options.made_from(output.stream)}
     process = f"delivery/{output.processes[0]}"
@@ -139,9 +140,16 @@ def _check_patience(run: Run, output: OutputOptions, failures: int, silences: in
     wait_ms = output_wait_ms(run.pipeline, output.name)
     if not silences or not is_judged or any(stage.sheds for stage in options.stages):
         return []
+    first_life, events = f"{process}#0", run.history.events
+    if any(
+        (event.who, event.what) == (first_life, "end") and event.at_ms < run.ended_ms
+        for event in events
+    ):
+        run.history.reached("patient output begins again")
+        return []
     if lasted_ms + _QUIET_MS + _CORRECTED_MS > wait_ms:
         return []
-    if any(event.what == "forks" for event in run.history.events):
+    if any(event.what == "forks" for event in events):
         run.history.reached("patient output masks a failure")
     told = (
         f"live: {output.name} shows a failure, and inputs were silent for {lasted_ms} ms in all; it"

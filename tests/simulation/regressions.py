@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ruamel.yaml import YAML
 
 from simulation.faults import Fault
-from simulation.options import Options, StageOptions
+from simulation.options import Options, OutputOptions, StageOptions
 
 
 class Regression(NamedTuple):
@@ -24,10 +24,15 @@ class Regression(NamedTuple):
 _FILE: Final = Path(__file__).with_name("regressions.yaml")
 
 
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-    }
+def _options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with tuples and options in place of lists and mappings."""
+    return {key: _option(value) for key, value in values.items()}
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return OutputOptions(**_options(value)) if isinstance(value, dict) else value
 
 
 def _regressions() -> tuple[Regression, ...]:
@@ -40,9 +45,9 @@ def _regressions() -> tuple[Regression, ...]:
         Regression(
             run["was"],
             Options(
-                **_with_tuples({**usual["options"], **run["options"]}),
+                **_options({**usual["options"], **run["options"]}),
                 stages=tuple(
-                    StageOptions(**_with_tuples({**usual["stage"], **stage}))
+                    StageOptions(**_options({**usual["stage"], **stage}))
                     for stage in run.get("stages", ())
                 ),
             ),
