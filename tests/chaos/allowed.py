@@ -90,8 +90,16 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         re.compile(r'"event": "spark".*errors\.Fenced: .* was ended by epoch \d+'),
         "a newer process of the same name replaced it, and Spark tells that the batch in which this"
         " was found ended",
-        own=frozenset({Kind.ZOMBIE}),
+        own=frozenset({Kind.ZOMBIE}) | ELASTIC,
         anywhere=ELASTIC,
+        after_s=90,
+    ),
+    Allowed(
+        re.compile(r'"event": "spark".*_PURGE_QUEUE: Local: Purged in queue'),
+        "a query that was stopped while the broker was away dropped what it had not sent, and Spark"
+        " tells that its batch ended",
+        own=NETWORK,
+        anywhere=BROKER_AWAY,
         after_s=90,
     ),
     Allowed(

@@ -325,9 +325,14 @@ def _failed_over(writer: streams.Writer) -> list[tuple[int, int]]:
     return found
 
 
-def has_ended(entries: Iterable[LogEntry]) -> bool:
-    """Whether a shard's stream has ended, because its halves have taken over."""
-    return any(isinstance(entry, BoundaryRecord) and entry.heirs > 0 for entry in entries)
+def ended_at(entries: Iterable[LogEntry]) -> int | None:
+    """Return the last bucket of a shard's stream that has ended, because its halves have taken
+    over; None: it has not ended.
+    """
+    for entry in entries:
+        if isinstance(entry, BoundaryRecord) and entry.heirs > 0:
+            return entry.closed
+    return None
 
 
 def continuing(parents: Mapping[str, str], ended: Collection[str]) -> set[str]:
@@ -341,12 +346,19 @@ def continuing(parents: Mapping[str, str], ended: Collection[str]) -> set[str]:
     }
 
 
-def compare_digests(stream: str, found: Mapping[str, Made], *, continues: bool = True) -> list[str]:
+def compare_digests(
+    stream: str, found: Mapping[str, Made], *, continues: bool = True, whole_after: float = 0
+) -> list[str]:
     """Return the differences between replicas, in words: in a bucket that both computed, in one
     that only one of them has, in the last one.
 
-    ``continues``: whether readers follow the stream to the end; replicas of another one stop where
-    they are, so the last one is not compared.
+    Args:
+        stream: Name of the stream.
+        found: Results of each replica.
+        continues: Whether readers follow the stream to the end; replicas of another one stop where
+            they are, so the last one is not compared.
+        whole_after: Bucket up to which a replica need not have rows: each replica of a half begins
+            with the input that there was at its start, before the shard ends.
     """
     wrong = []
     for one, other in combinations(sorted(found), 2):
@@ -369,7 +381,7 @@ def compare_digests(stream: str, found: Mapping[str, Made], *, continues: bool =
             gone = [
                 bucket
                 for bucket in sorted(has.keys() - without.digests.keys())
-                if bucket < last
+                if whole_after < bucket < last
                 and not any(low <= bucket <= high for low, high in without.failed_over)
             ]
             if gone:
@@ -390,9 +402,6 @@ def live_promises(
     """Return the promises that a live topic broke, in words, up to the transaction by which
     everything until ``end_ms`` is stable. Every failure is over by then. ``missing_of``: streams
     missing for a bucket that was shown without results, by the logs of the stages.
-
-    However many failures there were, each is over by then. ``missing_of``: of a bucket that was
-    shown without results, by the logs of the stages.
     """
     verdict = live_checker.check(
         topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -378,12 +379,13 @@ class Run:
         parents = {name: stage.parent for name, stage in self._pipeline.stages.items()}
         return judgement.continuing(parents, self._ended_shards())
 
-    def _ended_shards(self) -> list[str]:
-        return [
-            name
+    def _ended_shards(self) -> dict[str, int]:
+        """Return the last bucket of each shard whose stream has ended."""
+        ends = {
+            name: judgement.ended_at(entry for _, entry in list(entries))
             for name, entries in self._logs.items()
-            if judgement.has_ended(entry for _, entry in list(entries))
-        ]
+        }
+        return {name: bucket for name, bucket in ends.items() if bucket is not None}
 
     def _judge(self, happened: Happened, kafka: str) -> Verdict:
         job = self._job
@@ -418,12 +420,18 @@ class Run:
             )
             wrong += rejections.examples
         rejected_boundaries = {}
-        continuing = self._continuing()
+        continuing, ended = self._continuing(), self._ended_shards()
         for stage, entries in self._logs.items():
+            parent = self._pipeline.stages[stage].parent
             made, rejected_boundaries[stage] = judgement.made_by(
                 list(entries), self._pipeline.stream_writers(stage)
             )
-            wrong += judgement.compare_digests(stage, made, continues=stage in continuing)
+            wrong += judgement.compare_digests(
+                stage,
+                made,
+                continues=stage in continuing,
+                whole_after=ended.get(parent, inf) if parent else 0,
+            )
         repeats = {
             f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic))
             for topic in job.outputs.values()
@@ -467,7 +475,7 @@ class Run:
             late=judgement.in_words(not_judged),
             stalled=stalled,
             stalls=self._stalls,
-            split=self._ended_shards(),
+            split=list(self._ended_shards()),
             wrong=wrong,
         )
 

@@ -14,7 +14,7 @@ from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint
 from chaos.excuses import Allowed, Ended, EndsSeen, needless_ends, target_of, unexplained
 from chaos.judgement import Injected
-from chaos.schedule import BROKER, Kind
+from chaos.schedule import BROKER, REDIS, Kind
 
 A, B = "ingestion-a.log", "ingestion-b.log"
 
@@ -232,3 +232,17 @@ def test_a_budget_is_used_by_the_ends_that_need_it() -> None:
         )
         == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "target"),
+    [
+        ("errors.Fenced: s: epoch 1 of replica 0 was ended by epoch 9", Kind.MOVE, "processing/n"),
+        ("errors.Fenced: s: epoch 1 of replica 0 was ended by epoch 9", Kind.MOVE, "processing/m"),
+        ("send to s, 1 records failed: _PURGE_QUEUE: Local: Purged in queue", Kind.BROKER_KILL, ""),
+    ],
+)
+def test_a_query_that_ended_is_told_by_spark(text: str, kind: Kind, target: str) -> None:
+    told = Complaint("processing-n.log", f'{{"event": "spark", "text": "{text}"}}', 15_000)
+    assert unexplained([told], ALLOWED, [fault(kind, target or BROKER)]) == []
+    assert len(unexplained([told], ALLOWED, [fault(Kind.REDIS_KILL, REDIS)])) == 1

@@ -264,8 +264,8 @@ def test_replicas_of_a_shard_that_was_split_stop_where_they_are() -> None:
     assert judgement.continuing(parents, []) == {"s", "t"}
     assert judgement.continuing(parents, ["s"]) == {"s.0", "s.1", "t"}
     ended = replace(record(1, 1, 3, replica="1", timeline="1"), heirs=2)
-    assert not judgement.has_ended(two_replicas())
-    assert judgement.has_ended([*two_replicas(), ended])
+    assert judgement.ended_at(two_replicas()) is None
+    assert judgement.ended_at([*two_replicas(), ended]) == 3
 
 
 def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:
@@ -274,6 +274,7 @@ def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_ov
     assert judgement.compare_digests("s", made(entries)) == [
         "s: replica 1 has no rows in 1 buckets where its peer has some, such as 1"
     ]
+    assert judgement.compare_digests("s", made(entries), whole_after=1) == []
     entries[-2] = record(1, 0, 2, (), replica="1", timeline="1", base=2, prev=None)
     assert made(entries)["1"].failed_over == [(1, 2)]
     assert judgement.compare_digests("s", made(entries)) == []
