@@ -5,7 +5,7 @@ heard what was said ``ON_THE_WAY_MS`` before; later words may be on the way to i
 
 Rules:
     PF1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it
-        was silent for the whole wait.
+        was silent for the whole wait, or has said that it ends.
     PF2 whose turn is later waits for those before it: who has a checkpoint goes first, else the
         order of the processes decides.
     PF3 somebody takes the place of one that is silent as soon as that is allowed, if there is
@@ -37,6 +37,8 @@ class Word(NamedTuple):
 
     at_ms: int
     epoch: int
+    is_end: bool = False
+    """Whether it says that the process ends."""
 
 
 class Stands(NamedTuple):
@@ -58,16 +60,32 @@ def _last_sign_ms(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> 
     """Return the last sign of life of the newest epoch that all knew of at ``at_ms``; None if none
     has begun.
     """
-    known = [each for each in begun if each.at_ms <= at_ms - ON_THE_WAY_MS]
-    if not known:
+    newest = _newest(at_ms, begun)
+    if newest is None:
         return None
-    newest = max(known, key=lambda each: each.epoch)
     signs_ms = [
         word.at_ms
         for word in words
         if word.epoch == newest.epoch and word.at_ms <= at_ms - ON_THE_WAY_MS
     ]
     return max([newest.at_ms, *signs_ms])
+
+
+def _newest(at_ms: int, begun: Sequence[Began]) -> Began | None:
+    """Return the newest epoch that all knew of at ``at_ms``."""
+    known = [each for each in begun if each.at_ms <= at_ms - ON_THE_WAY_MS]
+    return max(known, key=lambda each: each.epoch, default=None)
+
+
+def _has_ended(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> bool:
+    """Return whether the last word of that epoch, on its way or not, says that its process ends."""
+    newest = _newest(at_ms, begun)
+    said = [
+        word
+        for word in words
+        if newest is not None and word.epoch == newest.epoch and word.at_ms <= at_ms
+    ]
+    return bool(said) and max(said).is_end
 
 
 def check(
@@ -99,7 +117,8 @@ def check(
             if each.process != process and at_ms - HEARD_MS <= each.at_ms <= at_ms:
                 heard.setdefault(each.process, set()).add((not each.has_checkpoint, each.process))
         before = [name for name, turns in heard.items() if all(turn < own for turn in turns)]
-        wait_ms = waits.silent_ms + waits.turn_ms * len(before)
+        silent_ms = 0 if _has_ended(at_ms, begun, words) else waits.silent_ms
+        wait_ms = silent_ms + waits.turn_ms * len(before)
         if at_ms - sign_ms < wait_ms:
             wrong.append(
                 f"{stage}.{process} becomes the primary at {at_ms} ms: the one before was heard at"

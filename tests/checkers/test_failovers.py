@@ -33,6 +33,13 @@ def test_nobody_takes_the_place_of_one_that_is_heard() -> None:
     assert check(3_500, "1", words=[*WORDS, Word(3_300, 5)]) != []
 
 
+def test_one_that_says_that_it_ends_is_not_waited_for() -> None:
+    assert check(2_200, "1") != []
+    assert check(2_200, "1", words=[*WORDS, Word(2_150, 5, is_end=True)]) == []
+    assert check(2_200, "1", words=[*WORDS, Word(2_150, 1, is_end=True)]) != []
+    assert check(2_200, "1", words=[*WORDS, Word(2_150, 5, is_end=True), Word(2_190, 5)]) != []
+
+
 def test_what_is_still_on_the_way_counts_for_nothing() -> None:
     assert check(3_500, "1", words=[*WORDS, Word(3_301, 5)]) == []
 

@@ -16,7 +16,7 @@ from anabranch.protocol.control.failure_detector import (
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.standby import LEADING
+from anabranch.protocol.stage.standby import ENDED, LEADING
 from checkers import failovers
 from checkers.failovers import Began, Stands, Word
 from simulation.conduct import is_cut
@@ -124,7 +124,7 @@ def _deleted_ms(run: Run, topic: str) -> dict[int, int]:
 
 def _words(run: Run, stage: str, kept_ms: int = 0) -> Iterator[Word]:
     for at_ms, beat in _heartbeats(run, REPLICA_SERVICE, stage, kept_ms):
-        yield Word(at_ms, beat.epoch)
+        yield Word(at_ms, beat.epoch, beat.state == ENDED)
 
 
 def _stands(run: Run, stage: str) -> Iterator[Stands]:
