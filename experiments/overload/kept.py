@@ -1,5 +1,5 @@
-"""What a result that lacks rows must be made from: the rows that the stage keeps at the share that
-the result states.
+"""Bounds of a result that lacks rows, from the rows that the stage keeps at the share that the
+result states.
 
 A row that is kept at some share is kept at every higher one (KR2), and a result states the largest
 share that any of its batches lacked. So it has at least the rows that are kept at that share, and

@@ -44,14 +44,6 @@ def shortest_s(action: Callable[[], None], before: Callable[[], None] = lambda: 
     return min(taken_s() for _ in range(TRIES))
 
 
-@pytest.fixture
-def at(kafka: str, topic_prefix: str) -> TopicPartition:
-    admin = KafkaEventLog(kafka).admin()
-    admin.create([TopicSettings(f"{topic_prefix}.t", 1)])
-    admin.close()
-    return TopicPartition(f"{topic_prefix}.t", 0)
-
-
 def test_a_writer_takes_over_an_open_transaction_at_once(kafka: str, at: TopicPartition) -> None:
     log = KafkaEventLog(kafka)
 

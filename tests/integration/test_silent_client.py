@@ -17,19 +17,10 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from demo import consuming
 from harness.sources import until_decided
 from harness.waiting import wait_until
-
-
-@pytest.fixture
-def at(kafka: str, topic_prefix: str) -> TopicPartition:
-    admin = KafkaEventLog(kafka).admin()
-    admin.create([TopicSettings(f"{topic_prefix}.t", 1)])
-    admin.close()
-    return TopicPartition(f"{topic_prefix}.t", 0)
 
 
 def send(kafka: str, at: TopicPartition, *values: bytes) -> None:

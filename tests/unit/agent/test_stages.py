@@ -111,6 +111,11 @@ def test_a_hosted_pipeline_that_cannot_be_read_holds_up_no_other(
     assert stages.workloads()["north.speeds"].runs_on != ""
 
 
+def lost(*_: object) -> None:
+    """Fail as a log whose first records are deleted."""
+    raise DataMissing("its first records are deleted")
+
+
 def test_a_hosted_pipeline_whose_log_lost_records_is_read_anew(
     world: TradingWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,9 +126,6 @@ def test_a_hosted_pipeline_whose_log_lost_records_is_read_anew(
     stages = agent._stages
     assert stages is not None
     before = stages.workloads()["north.speeds"]
-
-    def lost() -> None:
-        raise DataMissing("its first records are deleted")
 
     monkeypatch.setattr(before, "poll", lost)
     agent.step()
@@ -143,11 +145,8 @@ def test_an_own_stage_whose_log_lost_records_stays_where_it_is_until_it_is_read_
     assert stages is not None
     before = stages.workloads()["north.speeds"]
 
-    def lost() -> None:
-        raise DataMissing("its first records are deleted")
-
     with monkeypatch.context() as patched:
-        patched.setattr(StageLogs, "poll", lambda _: lost())
+        patched.setattr(StageLogs, "poll", lost)
         world.lasts(5_000)
         assert "north.speeds: its first records are deleted" in str(agent.status.waiting_for)
     (movement,) = world.movements()

@@ -283,25 +283,29 @@ def test_a_broker_that_does_not_answer_is_waited_for(
         assert left_out(auditor) == {}
 
 
+LOST = "its first records are deleted"
+
+
+def lost(*_: object) -> None:
+    """Fail as a log whose first records are deleted."""
+    raise DataMissing(LOST)
+
+
 def test_logs_that_lost_records_are_opened_anew(
     world: AuditedStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The auditor goes on; where they cannot be opened either, it waits for an operator."""
-
-    def lost(*_: object) -> None:
-        raise DataMissing("its first records are deleted")
-
     with running(world) as auditor:
         rounds(world, auditor, 10)
         before = judged(auditor, "right")
         with monkeypatch.context() as patched:
             patched.setattr(SoldStageLogs, "poll", lost)
             rounds(world, auditor, 1)
-        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        assert waits(auditor) == f"{STAGE}: {LOST}"
         with monkeypatch.context() as patched:
             patched.setattr(SoldStageLogs, "_open_log", lost)
             rounds(world, auditor, 60)
-        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        assert waits(auditor) == f"{STAGE}: {LOST}"
         assert judged(auditor, "right") == before
         rounds(world, auditor, 80)
         assert waits(auditor) is None
@@ -316,13 +320,10 @@ def test_logs_that_lost_records_are_opened_anew(
 def test_nothing_is_waited_for_where_the_stage_is_not_sold_any_more(
     world: AuditedStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: object) -> None:
-        raise DataMissing("its first records are deleted")
-
     with running(world) as auditor:
         monkeypatch.setattr(SoldStageLogs, "_open_log", lost)
         rounds(world, auditor, 3)
-        assert waits(auditor) == f"{STAGE}: its first records are deleted"
+        assert waits(auditor) == f"{STAGE}: {LOST}"
         world.end()
         rounds(world, auditor, 3)
         assert waits(auditor) is None

@@ -102,7 +102,7 @@ def test_what_is_gone_is_reported_and_requested(inputs: Inputs) -> None:
 
 
 def test_after_a_read_that_failed_blocks_are_proven_to_be_there(inputs: Inputs) -> None:
-    """What is at their offsets is none of them: the partition lost them, and has grown since."""
+    """Blocks are lost and others are at their offsets, since their partition has grown."""
     assert inputs.made.missing(3) == ""
     inputs.made.prove_blocks(SystemClock())
     assert inputs.made.missing(3) == "the blocks of a from bucket 4 on are deleted"
