@@ -27,12 +27,17 @@ late: of the last moves, the one counts from which the source would have got fur
 
 The speed follows from what was seen: a source that replays is faster than the clock. No clock of
 another machine is used. Where data is replayed the pace is known after PACE_LEAST_MS; until then,
-and where data is slower than the clock, it is the clock's.
+and where data is slower than the clock, it is the clock's. It is the clock's, too, where the
+boundary has gained no more on the clock than records are late by differing amounts: the first
+seconds of a source, taken for its speed, would start the timers of buckets early for as long as the
+boundary stands. And of a source that has caught up only what it does since then counts.
 
 Invariants:
     SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
-    SP2 a record in front of all others moves it no faster than the boundary moved over
-        PACE_OVER_MS, or the clock since a move of that time, whichever gets further.
+    SP2 a record in front of all others moves it no faster than the boundary moved in each period
+        of PACE_LEAST_MS to PACE_OVER_MS before its last move, or the clock since a move of that
+        time, whichever gets further. Only the clock counts if the boundary gained no more than
+        PACE_CATCH_UP_MS on it in all that time.
     SP3 while nothing is read it continues by PACE_CATCH_UP_MS at most: sources that all stand still
         have not failed.
 """
@@ -121,9 +126,10 @@ time.
 """
 
 PACE_CATCH_UP_MS: Final = 1_000
-"""Time by which a source advances while nothing is read, in ms: received records are late by
-differing amounts, and no other may follow for a minute. Records further ahead are not waited for in
-silence.
+"""Time by which received records are late by differing amounts, in ms. A source advances by it
+while nothing is read, since no other record may follow for a minute; in silence it does not wait
+for records further ahead. A boundary that gains no more than this on the clock is as fast as the
+clock.
 """
 
 
@@ -164,9 +170,14 @@ class SourcePace:
         """Return the boundary after the moves (SP2)."""
         by_clock_ms = max(event_time_ms + now_ms - at_ms for at_ms, event_time_ms in moves)
         (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
-        if ended_ms - begun_ms < PACE_LEAST_MS:
+        if last_ms - first_ms - (ended_ms - begun_ms) <= PACE_CATCH_UP_MS:
             return by_clock_ms
-        return max(
-            by_clock_ms,
-            last_ms + (now_ms - ended_ms) * (last_ms - first_ms) // (ended_ms - begun_ms),
+        by_speed_ms = min(
+            (
+                last_ms + (now_ms - ended_ms) * (last_ms - event_time_ms) // (ended_ms - at_ms)
+                for at_ms, event_time_ms in moves
+                if ended_ms - at_ms >= PACE_LEAST_MS
+            ),
+            default=by_clock_ms,
         )
+        return max(by_clock_ms, by_speed_ms)

@@ -145,6 +145,22 @@ def test_sp2_one_that_has_caught_up_goes_as_fast_as_the_clock_again() -> None:
     assert pace.upto_ms == 3_000_000 + now_ms + 500
 
 
+def test_sp2_that_its_first_records_are_late_by_differing_amounts_is_no_speed() -> None:
+    pace = SourcePace(0, 0)
+    pace.moved(1_000_004, 368)
+    pace.moved(1_001_451, 368 + PACE_LEAST_MS + 211)
+    pace.go_on(10**9, 6_368, speaks=True)
+    assert pace.upto_ms == 1_001_451 + 6_368 - 368 - PACE_LEAST_MS - 211
+
+
+def test_sp2_one_that_has_caught_up_is_not_taken_to_go_on_as_it_caught_up() -> None:
+    pace = paced(10, 2_000)
+    for now_ms in range(2_100, 2_000 + PACE_LEAST_MS + 100, 100):
+        pace.moved(1_018_000 + now_ms, now_ms)
+    pace.go_on(10**9, now_ms + 1_000, speaks=True)
+    assert pace.upto_ms == 1_018_000 + now_ms + 1_000
+
+
 def test_a_jump_of_which_nothing_else_is_known_is_no_pace() -> None:
     pace = SourcePace(0, 0)
     pace.moved(1_000_000, 0)
