@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from anabranch.adapters.kafka.answer_watch import UNANSWERED_S, AnswerWatch
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import (
     UNSEEN,
@@ -70,8 +71,11 @@ class KafkaLogAdmin:
         """Number of copies of each topic, by the last metadata."""
         self._brokers = 0
         """Number of brokers, by the last metadata."""
-        options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
-        self._client: AdminClient | None = AdminClient(options, logger=LOGGER)
+        self._client: AdminClient | None = self._new_client()
+        self._is_closed = False
+        self._answer_watch = AnswerWatch()
+        self._asked_s = 0.0
+        """Time of the last request."""
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
@@ -248,13 +252,32 @@ class KafkaLogAdmin:
 
     def close(self) -> None:
         """Close the client. Idempotent."""
+        self._is_closed = True
         self._client = None
 
+    def _new_client(self) -> AdminClient:
+        options: dict[str, object] = {**self._settings.administrator(), "error_cb": self._on_error}
+        return AdminClient(options, logger=LOGGER)
+
     def _open(self) -> AdminClient:
-        if self._client is None:
+        """Return the client for a request that is made now."""
+        if self._is_closed:
             message = "the administrator of the log was closed"
             raise LocalProtocolError(message)
+        if self._client is None:
+            self._client = self._new_client()
+        self._asked_s = time.monotonic()
         return self._client
+
+    def _note(self, error: KafkaError | None = None) -> None:
+        """Note that the last request was answered, or failed with ``error``. A client that has long
+        given no answer is replaced by the next request: it may have stopped.
+        """
+        if error is None or not is_unanswered(error):  # most errors are answers of a broker
+            self._answer_watch.answered()
+        elif self._answer_watch.has_stopped(self._asked_s, time.monotonic()):
+            LOGGER.warning("no request was answered for %d s: the client is replaced", UNANSWERED_S)
+            self._client = None
 
     def _on_error(self, error: KafkaError) -> None:
         if is_login_rejected(error):
@@ -267,17 +290,21 @@ class KafkaLogAdmin:
         not exist.
         """
         try:
-            return future.result(timeout=self._timeout_s + _GRACE_S)
+            answer = future.result(timeout=self._timeout_s + _GRACE_S)
         except KafkaException as error:
             cause: KafkaError = error.args[0]
+            self._note(cause)
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _AlreadyThereError from error
             if cause.code() in missing:
                 raise _NoSuchTopicError(translated(cause, Request.ASKING, what)) from error
             raise translated(cause, Request.ASKING, what) from error
         except TimeoutError as error:
+            self._note(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
             message = f"{what}: no answer"
             raise Unavailable(message) from error
+        self._note()
+        return answer
 
     def _metadata(self) -> _Known:
         """Return the topics that the broker lists.
@@ -285,17 +312,20 @@ class KafkaLogAdmin:
         Raises:
             Unavailable: no answer.
         """
+        client = self._open()
         try:
-            answer = self._open().list_topics(timeout=self._timeout_s)
+            answer = client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
             # A rejected login looks like a broker that does not answer: librdkafka reports the
             # rejection only to the error callback, which ``poll`` calls.
-            self._open().poll(0)
+            client.poll(0)
+            self._note(error.args[0])
             if self._rejected is None and is_unanswered(error.args[0]):
                 raise no_answer(error.args[0], self._settings, self._timeout_s) from error
             raise translated(
                 self._rejected or error.args[0], Request.ASKING, "list topics"
             ) from error
+        self._note()
         self._rejected = None
         self._brokers = len(answer.brokers)
         self._copies = {
@@ -319,6 +349,7 @@ class KafkaLogAdmin:
             try:
                 answer = self._open().list_topics(topic, timeout=self._timeout_s)
             except KafkaException as error:
+                self._note(error.args[0])
                 raise translated(error.args[0], Request.ASKING, f"leaders of {topic}") from error
             if topic not in _known(answer).led:
                 message = f"leaders of {topic}: not every partition has one"

@@ -21,10 +21,13 @@ _NO_LEADER: Final = -1
 
 
 class EndOffsets:
-    """Client of the requests, which remembers the leaders of partitions. Not thread-safe."""
+    """Requests for end offsets, with the leaders of partitions as far as the client that was asked
+    last knows them. Not thread-safe.
+    """
 
     def __init__(self) -> None:
         """Start without any known leader."""
+        self._client: Consumer | None = None
         self._leaders: dict[TopicPartition, int] = {}
 
     def ask(
@@ -37,6 +40,9 @@ class EndOffsets:
         a leader are left out, and each leader gets its own request and a share of the time.
         """
         deadline = time.monotonic() + wait_ms / 1000
+        if client is not self._client:
+            # A new client must find the leaders first, else it looks them up within the request.
+            self._client, self._leaders = client, {}
         self._find(client, {at.topic for at in places if at not in self._leaders}, deadline)
         by_leader: dict[int, list[TopicPartition]] = {}
         for at in places:

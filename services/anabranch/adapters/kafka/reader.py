@@ -17,6 +17,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from anabranch.adapters.kafka.answer_watch import UNANSWERED_S, AnswerWatch
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.errors import (
@@ -115,6 +116,7 @@ class KafkaLogReader:
         self._asks_apart = follows or ranges
         self._questioner: Consumer | None = None
         """Client for questions, see ``_question_client``."""
+        self._answer_watch = AnswerWatch()
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -239,7 +241,8 @@ class KafkaLogReader:
                 partition.
         """
         wait_s = self._timeout_s if wait_ms is None else wait_ms / 1000
-        deadline = time.monotonic() + wait_s
+        asked_s = time.monotonic()
+        deadline = asked_s + wait_s
         while True:
             try:
                 answer = self._question_client().get_watermark_offsets(
@@ -250,11 +253,11 @@ class KafkaLogReader:
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
                     time.sleep(_ELECTION_PAUSE_S)  # the partition is new, or its leader moves
                     continue
-                self._close_questioner()
+                self._unanswered(asked_s)
                 raise translated(
                     cause, Request.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
-            self._reached = True
+            self._answered()
             low, high = answer
             return int(low), int(high)
 
@@ -265,12 +268,13 @@ class KafkaLogReader:
         Raises:
             Unavailable: no answer, or no such partition.
         """
+        asked_s = time.monotonic()
         try:
             (found,) = self._question_client().offsets_for_times(
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
             )
         except KafkaException as error:
-            self._close_questioner()
+            self._unanswered(asked_s)
             raise translated(
                 error.args[0], Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             ) from error
@@ -285,28 +289,32 @@ class KafkaLogReader:
         leader does not answer within ``wait_ms`` are left out; so are those without a leader, if
         others answer.
         """
-        deadline, client = time.monotonic() + wait_ms / 1000, self._question_client()
+        asked_s, client = time.monotonic(), self._question_client()
+        deadline = asked_s + wait_ms / 1000
         found = self._ends.ask(client, places, wait_ms)
         while places and not found and time.monotonic() + _ELECTION_PAUSE_S < deadline:
             time.sleep(_ELECTION_PAUSE_S)  # a broker that was stopped leads nothing at first
             left_ms = int((deadline - time.monotonic()) * 1000)
             found = self._ends.ask(client, places, max(1, left_ms))
-        self._reached = self._reached or bool(found)
+        if found:
+            self._answered()
         if len(found) < len(places):
-            self._close_questioner()
+            self._unanswered(asked_s)
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
         """Return the number of partitions of ``topic`` now, with or without leaders; None: no such
         topic, or no answer within ``wait_ms``.
         """
+        asked_s = time.monotonic()
         try:
             answer = (
                 self._question_client().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
             )
         except KafkaException:
-            self._close_questioner()
+            self._unanswered(asked_s)
             return None
+        self._answered()
         return len(answer.partitions) or None if answer is not None else None
 
     def close(self) -> None:
@@ -331,10 +339,32 @@ class KafkaLogReader:
             self._questioner = Consumer(self._options(), logger=LOGGER)
         return self._questioner
 
-    def _close_questioner(self) -> None:
-        """Close the client for questions after one without an answer, so that the next question
-        opens a new one: the client may have stopped (``_check_idle``).
+    def _answered(self) -> None:
+        """Note that a broker has answered a question."""
+        self._reached = True
+        self._answer_watch.answered()
+
+    def _unanswered(self, asked_s: float) -> None:
+        """Note that a question, asked at ``asked_s``, got no answer. The client may have stopped
+        (``_check_idle``), so the next question opens a new one: at once if this one is for
+        questions alone, and if nothing is assigned to the one that reads, after long without any
+        answer. Otherwise ``_check_idle`` replaces that one.
         """
+        if self._questioner is not None:
+            self._close_questioner()
+        elif (
+            self._consumer is not None
+            and not self._assigned
+            and self._answer_watch.has_stopped(asked_s, time.monotonic())
+        ):
+            LOGGER.warning(
+                "no question was answered for %d s: the client is replaced", UNANSWERED_S
+            )
+            self._consumer.close()
+            self._consumer = None
+
+    def _close_questioner(self) -> None:
+        """Close the client for questions, if there is one."""
         if self._questioner is not None:
             self._questioner.close()
             self._questioner = None

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
+from anabranch.adapters.kafka import admin as under_test
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
 
 
 def topic(*leaders: int, error: KafkaError | None = None) -> TopicMetadata:
@@ -34,9 +35,15 @@ class Client:
     def __init__(self, **topics: TopicMetadata) -> None:
         self.topics = topics
         self.deleted: list[str] = []
+        self.has_stopped = False
+
+    def poll(self, _timeout: float) -> int:
+        return 0
 
     def list_topics(self, *_: str, timeout: float) -> ClusterMetadata:
         assert timeout > 0
+        if self.has_stopped:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         answer = ClusterMetadata()
         answer.topics, answer.brokers = dict(self.topics), {1: None}
         return answer
@@ -88,6 +95,41 @@ def test_records_are_deleted_only_where_every_partition_has_a_leader() -> None:
     made, _ = admin(reports=topic(1, -1))
     with pytest.raises(Unavailable, match="leaders of reports: not every partition has one"):
         made.delete_before({TopicPartition("reports", 0): 3})
+
+
+@pytest.mark.parametrize("call", ["partitions", "delete_before"])
+def test_a_client_that_has_long_given_no_answer_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It may have forgotten all brokers: then what it trims would grow for ever."""
+    made, client = admin(reports=topic(1))
+    another, now = Client(reports=topic(1)), SimpleNamespace(s=0.0)
+    monkeypatch.setattr(under_test, "AdminClient", lambda _options, logger: another)
+    monkeypatch.setattr(under_test, "time", SimpleNamespace(monotonic=lambda: now.s))
+    monkeypatch.setattr(another, "delete_records", lambda *_, **__: {}, raising=False)
+
+    def ask() -> None:
+        if call == "partitions":
+            made.partitions(["reports"])
+        else:
+            made.delete_before({TopicPartition("reports", 0): 3})
+
+    client.has_stopped = True
+    for now.s in (0, 5, 9):
+        with pytest.raises(Unavailable):
+            ask()
+        assert made._client is client
+    client.has_stopped = False
+    made.partitions(["reports"])
+    client.has_stopped = True
+    for now.s in (11, 20, 21):
+        with pytest.raises(Unavailable):
+            ask()
+    ask()
+    assert made._client is another
+    made.close()
+    with pytest.raises(LocalProtocolError, match="was closed"):
+        ask()
 
 
 def test_the_identity_of_a_topic_can_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,8 @@ class Consumer:
     assigned: dict[int, int] = field(default_factory=dict)
     elections: int = 0
     """Number of questions that find no partition with a leader."""
+    leaders_of: list[str] = field(default_factory=list)
+    """Topics whose leaders were looked up."""
 
     def assign(self, places: list[KafkaPartition]) -> None:
         """Works on it later, as librdkafka does."""
@@ -95,6 +97,7 @@ class Consumer:
         """Partitions 0 and 1 with a leader each, once they have been elected."""
         assert 0 < timeout <= 1.0
         self.elections -= 1
+        self.leaders_of.append(topic)
         leaders = (-1, -1) if self.elections >= 0 else (0, 1)
         partitions = {number: SimpleNamespace(leader=at) for number, at in enumerate(leaders)}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
@@ -482,6 +485,45 @@ class TestQuestions:
         assert reader.ends([A], 500) == {}
         assert reader.ends([A], 500) == {A: 7}
         assert [client.closed for client in clients] == [0, 1, 0]
+
+    def test_a_reader_that_only_asks_gets_a_new_client_after_long_without_an_answer(
+        self, clients: list[Consumer], time: Time
+    ) -> None:
+        """As one that looks whether quiet partitions are empty: it would never know again. A slow
+        connection needs its time, and one answer shows that there is one.
+        """
+        reader = KafkaLogReader(lambda: KafkaSettings("nowhere:1"), committed=False, headers=False)
+        for _ in range(2):
+            assert reader.ends([A], 500) == {A: 7}
+            clients[0].ends.clear()
+            for _ in range(3):
+                time.now_s += 3
+                assert reader.ends([A], 500) == {}
+            clients[0].ends[A] = 7
+        assert reader.ends([A], 500) == {A: 7}
+        clients[0].ends.clear()
+        for _ in range(4):
+            time.now_s += 3
+            assert [client.closed for client in clients] == [0]
+            assert reader.ends([A], 500) == {}
+        assert reader.ends([A], 500) == {A: 7}
+        assert [client.closed for client in clients] == [1, 0]
+
+    def test_a_new_client_looks_up_the_leaders_of_all_topics(self, clients: list[Consumer]) -> None:
+        """A request to a leader that it does not know would free memory twice."""
+        reader = KafkaLogReader(
+            lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
+        )
+        reader.assign({A: 0})
+        second = TopicPartition("u", 1)
+        for count in (1, 2):
+            reader.ends([A], 0)
+            client = clients[count]
+            client.ends = {A: 7, second: 3}
+            assert reader.ends([A, second], 500) == client.ends
+            assert client.leaders_of == ["t", "u"]
+            del client.ends[A]
+            assert reader.ends([A, second], 500) == {second: 3}
 
     @pytest.mark.parametrize(("elections", "answer"), [(5, {A: 7}), (20, {})])
     def test_partitions_that_have_no_leader_yet_are_waited_for(
