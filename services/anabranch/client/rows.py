@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -172,21 +173,24 @@ class Rows(_Open, Generic[T]):
                 raise LocalProtocolError("rows are read in a `with`: with corrected(...) as rows")
             if self._waiting:
                 return True
-            chunks = self._reader.fetch(_FETCH_RECORDS, _WAIT_MS)
-            for chunk in chunks:
+            for chunk in self._reader.fetch(_FETCH_RECORDS, _WAIT_MS):
+                # The topic may grow faster than it is read: what was added since is not returned.
+                wanted = (
+                    chunk.offsets
+                    if self._follow
+                    else chunk.offsets[: bisect_left(chunk.offsets, self._ends[chunk.at])]
+                )
                 self._waiting.extend(
                     zip(
                         repeat(chunk.at.partition),
-                        chunk.offsets,
+                        wanted,
                         chunk.keys,
                         chunk.values,
                         chunk.headers,
                     )
                 )
-            is_at_end = not chunks and all(
-                self._reader.position(at) >= end for at, end in self._ends.items()
-            )
-            return self._follow or not is_at_end
+            is_at_end = all(self._reader.position(at) >= end for at, end in self._ends.items())
+            return self._follow or bool(self._waiting) or not is_at_end
 
     def _take(self) -> Row[T] | None:
         """Return the next of the fetched rows; None: there is none.

@@ -85,6 +85,24 @@ def test_positions_lead_on_where_a_program_stopped(world: World) -> None:
         assert list(found) == []
 
 
+def test_what_comes_after_the_opening_is_left_out_unless_it_is_followed(world: World) -> None:
+    """Else the rows of a topic that always grows would never end."""
+    world.close(1, 3)
+    expected = world.delivered_values()
+    got = []
+    with corrected(world.log, TOPIC, follow=False) as found:
+        world.close(2, 5)
+        for row in found:
+            got.append(row)
+            world.close(3 + len(got), 5)
+            assert len(got) <= len(expected)
+        positions = found.positions
+    assert by_id(got) == expected
+    with corrected(world.log, TOPIC, start=positions, follow=False) as found:
+        got += found
+    assert by_id(got) == world.delivered_values()
+
+
 @dataclass
 class Car:
     car: int
