@@ -58,14 +58,18 @@ class _Query:
     """Any version of the contract: all have the same plans."""
     owner: Pipeline
     """Pipeline of the stages."""
-    logs: dict[str, StageLogs]
-    """Logs of each stage."""
+    stages: TradedStages
+    """Stages of the participant, with their logs."""
     loads: dict[str, LoadAverage] = field(default_factory=dict)
     """Average load of each stage."""
     rates: dict[int, LoadAverage] = field(default_factory=dict)
     """Average rate of the stream that each plan pays for."""
     watch: SenderWatch = field(default_factory=SenderWatch)
     """Watch over the sender's node, at the receiver."""
+
+    def logs(self, stage: str) -> StageLogs | None:
+        """Return the logs of a stage; None while they cannot be read."""
+        return self.stages.known_logs(task_of(self.contract.pipeline, stage))
 
     def add_measurements(self, loads: Mapping[str, int]) -> None:
         """Add the measurements since the last call. ``loads``: by task."""
@@ -75,7 +79,8 @@ class _Query:
                 self.loads[stage] = _mean(self.loads.get(stage), units)
         for number in range(len(self.contract.plans)):
             reader, stream = self._paid(number)
-            rate = self.logs[reader].rate(stream)
+            logs = self.logs(reader)
+            rate = None if logs is None else logs.rate(stream)
             if rate is not None:
                 self.rates[number] = _mean(self.rates.get(number), rate)
 
@@ -252,18 +257,18 @@ class Oracle:
             "plan": switch.plan,
             "state": switch.state_at(now_ms).value,
             "profits": found,
-            "runs_on": {stage: logs.runs_on for stage, logs in query.logs.items()},
+            "runs_on": {
+                stage: "" if (logs := query.logs(stage)) is None else logs.runs_on
+                for stage in contract.query
+            },
         }
 
     def _open_query(self, contract: StreamContract) -> _Query:
-        """Open the logs of a contract's stages."""
+        """Follow the logs of a contract's stages."""
         owner = self._pipelines[contract.pipeline]
-        logs = {}
-        for stage, task in zip(contract.query, tasks_of(contract), strict=True):
-            if not self._is_own(contract):
-                self._stages.host(task)
-            logs[stage] = self._stages.workloads()[task]
-        query = self._queries[contract.contract_id] = _Query(contract, owner, logs)
+        for task in tasks_of(contract):
+            self._stages.host(task)
+        query = self._queries[contract.contract_id] = _Query(contract, owner, self._stages)
         return query
 
     def _place_stages(self, contract: StreamContract, wanted: Collection[str]) -> bool:
@@ -278,9 +283,10 @@ class Oracle:
         """Return whether the sender's node fails to run what the active plan assigns to it."""
         contract, node = switch.contract, node_of(switch.contract.sender)
         stages = [
-            SenderStage(logs.runs_on == node, logs.is_silent(), logs.waits_ms())
+            None
+            if (logs := query.logs(stage)) is None
+            else SenderStage(logs.runs_on == node, logs.is_silent(), logs.waits_ms())
             for stage in stays_at_sender(switch, may_switch=True)
-            for logs in (query.logs[stage],)
         ]
         had_failed = query.watch.has_failed
         query.watch.look(switch, stages, self._context.clock.monotonic_ms())

@@ -21,12 +21,7 @@ from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import (
-    ConfigurationError,
-    DataMissing,
-    OutcomeUnknown,
-    Unavailable,
-)
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, TaskPlace, Term
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Command, EndReason, Movement, MovementState
@@ -42,6 +37,7 @@ from anabranch.protocol.federation.stage_moves import (
     task_of,
     wanted_node,
 )
+from anabranch.streams.followed_logs import FollowedLogs
 from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
@@ -52,8 +48,6 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 2_000
 """Time, in ms, after which a move that is not in the log yet is written again."""
-_REOPEN_MS: Final = 1_000
-"""Pause, in ms, before logs that lost records are opened again: each time they are read whole."""
 
 
 class _Sale(NamedTuple):
@@ -92,12 +86,15 @@ class TradedStages:
             for stage in pipeline.stages.values()
             if stage.participant == participant and not pipeline.reads_elsewhere(stage.name)
         ]
-        tasks = [task_of(pipeline.name, stage) for stage in self.names]
-        self._logs = {task: self._new_logs(task) for task in tasks}
-        self._lost: dict[str, tuple[str, int]] = {}
-        """Why the logs of a task cannot be read, since records of them are lost, and when they are
-        opened again, in ms.
-        """
+        self._logs = FollowedLogs(
+            self._new_logs,
+            context.clock,
+            context.logger,
+            is_others=lambda task: stage_of(task)[0] != pipeline.name,
+        )
+        """Logs of own stages and of followed hosted ones, by task."""
+        for stage in self.names:
+            self.host(task_of(pipeline.name, stage))
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
         self._placement = PlacementReader(context.log, self._at.topic, pipeline.places())
         self._placement.read_to_end()
@@ -119,9 +116,22 @@ class TradedStages:
         }
         """Stages of other owners that may run here, by both files."""
 
-    def workloads(self) -> dict[str, StageLogs]:
-        """Return the logs of own stages and of followed hosted ones, by task."""
-        return self._logs
+    def workloads(self) -> Mapping[str, StageLogs]:
+        """Return the logs of own stages and of followed hosted ones, by task. Logs that lost
+        records are replaced by others, which begin anew: do not keep them.
+        """
+        return self._logs.every
+
+    def known_logs(self, task: str) -> StageLogs | None:
+        """Return the logs of a task; None while they cannot be read, so that it is not known where
+        it runs.
+        """
+        return self._logs.known(task)
+
+    @property
+    def waits_for(self) -> str | None:
+        """Tasks whose logs cannot be read now, with the reasons, for ``status``; None: all can."""
+        return self._logs.waits_for
 
     def at_partners(self) -> list[str]:
         """Return the own tasks that have their places at partners' nodes."""
@@ -150,9 +160,8 @@ class TradedStages:
         return found
 
     def host(self, task: str) -> None:
-        """Follow a stage of another owner from now on. Idempotent."""
-        if task not in self._logs:
-            self._logs[task] = self._new_logs(task)
+        """Follow the logs of a stage, of another owner or an own one. Idempotent."""
+        self._logs.follow(task)
 
     def _new_logs(self, task: str) -> StageLogs:
         """Prepare the followers of the logs of ``task``."""
@@ -167,12 +176,10 @@ class TradedStages:
 
     def poll(self) -> None:
         """Read the available records, without waiting. A stage whose logs cannot be read holds up
-        no other one. Logs that lost records are opened anew, at their newest snapshots.
+        no other one (``waits_for``).
 
         Raises:
-            Unavailable: a topic does not exist yet, or the broker does not answer; or buckets of
-                another owner's pipeline have another width than its file says here; or records of
-                a stage's logs are gone or damaged.
+            Unavailable: the log of moves cannot be read now.
             ConfigurationError: buckets of an own stream have another width than the file says.
         """
         self._placement.poll()
@@ -181,28 +188,7 @@ class TradedStages:
             node = places.node_of(f"{stage}.0")
             if node and not places.is_partners(node):
                 self._homes[stage] = node  # an operator may move it between own nodes
-        unread = list[str]()
-        for task, logs in list(self._logs.items()):
-            why, again_ms = self._lost.get(task, ("", 0))
-            if self._context.clock.monotonic_ms() < again_ms:
-                unread.append(f"{task}: {why}")
-                continue
-            try:
-                logs.poll()
-                self._lost.pop(task, None)
-            except Unavailable as error:
-                unread.append(f"{task}: {error}")
-            except ConfigurationError as error:
-                if stage_of(task)[0] == self._pipeline.name:
-                    raise  # the mistake is in the own file
-                unread.append(f"{task}: {error}")
-            except DataMissing as error:
-                unread.append(f"{task}: {error}")
-                self._logs[task] = self._new_logs(task)
-                self._lost[task] = str(error), self._context.clock.monotonic_ms() + _REOPEN_MS
-                logs.close()
-        if unread:
-            raise Unavailable("; ".join(unread))
+        self._logs.poll()
 
     def settle(self, agent: Agent, contracts: Mapping[str, LoadLog], now_ms: int) -> list[Command]:
         """Move each stage to where it must run. Return the statements that the ledgers need."""
@@ -213,11 +199,12 @@ class TradedStages:
             for task, why in self.left_at_seller.items()
             if task in agent.holdings.tasks and agent.holdings.tasks[task].went is not None
         }
-        for task, logs in self._logs.items():
+        for task in self._logs.every:
             holding = agent.holdings.tasks.get(task)
             if holding is None or holding.place is TaskPlace.PROMISED:
                 continue  # not here, or it moves under a movement contract (``agent.oracle``)
-            if task in self._lost:  # where it runs is not known: it stays where it is
+            logs = self._logs.known(task)
+            if logs is None:  # where it runs is not known: it stays where it is
                 running |= set() if holding.went is None else {holding.went.movement_id}
                 continue
             home, partner = self._home(holding), ""
@@ -350,7 +337,8 @@ class TradedStages:
         """
         node = node_of(partner) if partner else self._homes[stage]
         self._place(stage, node)
-        return self._logs[task_of(self._pipeline.name, stage)].runs_on == node
+        logs = self.known_logs(task_of(self._pipeline.name, stage))
+        return logs is not None and logs.runs_on == node
 
     def _place(self, stage: str, node: str) -> None:
         """Write a move of a stage to ``node``, unless it has that place already, or a move was
@@ -382,8 +370,7 @@ class TradedStages:
 
     def close(self) -> None:
         """Close the logs. Idempotent."""
-        for logs in self._logs.values():
-            logs.close()
+        self._logs.close()
         self._placement.close()
 
 

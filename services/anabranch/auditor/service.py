@@ -27,7 +27,7 @@ from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import AuditNonces, Engine
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus, StartEngine
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
 from anabranch.protocol.federation.contract_log import WORD_SKEW_MS
@@ -35,6 +35,7 @@ from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
 from anabranch.protocol.federation.recheck import confirmed
 from anabranch.protocol.federation.stage_moves import nodes_of, partners_nodes, stage_of
+from anabranch.streams.followed_logs import FollowedLogs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Federation
@@ -110,10 +111,12 @@ class AuditorService:
         )
         """Movements whose audits are not over, by contract."""
         self._audits: dict[str, MovementAudit] = {}
-        self._logs: dict[str, SoldStageLogs] = {}
+        self._logs = FollowedLogs(
+            lambda stage: SoldStageLogs(context, stage, self._running_engine),
+            context.clock,
+            context.logger,
+        )
         """Logs of each followed stage."""
-        self._unread: dict[str, tuple[str, int]] = {}
-        """Why the logs of a stage cannot be read, and when they are opened again, in ms."""
         self._served: set[str] = set()
         """Movements that had their turn in the current cycle over all of them."""
         self._not_audited: dict[str, str] = {}
@@ -153,7 +156,8 @@ class AuditorService:
                 reader.look()
             reader.poll(_POLL_MS)
             self._round(reader)
-            self.status.waiting_for = reader.waits_for
+            waits = filter(None, (reader.waits_for, self._logs.waits_for))
+            self.status.waiting_for = "; ".join(waits) or None
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self.status.detail = {
@@ -166,9 +170,7 @@ class AuditorService:
 
     def stop(self) -> None:
         """Close logs and engine. Idempotent."""
-        for logs in self._logs.values():
-            logs.close()
-        self._logs.clear()
+        self._logs.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -182,11 +184,8 @@ class AuditorService:
     def _round(self, reader: FederationReader) -> None:
         """Advance the audits of all movements. A stage whose logs cannot be read holds up no other
         one.
-
-        Raises:
-            Unavailable: the logs of a stage cannot be read now; all others were.
         """
-        self._poll_logs()
+        self._logs.poll()
         needed: dict[str, list[int]] = {}
         sold_stages = set[str]()
         is_computing = False
@@ -202,7 +201,8 @@ class AuditorService:
                     unfinished.done(movement.movement_id)
                     continue
                 sold_stages.add(stage)
-                logs = self._logs_of(stage)
+                self._logs.follow(stage)
+                logs = self._logs.known(stage)
                 if logs is None:
                     # As after a crash, the kept numbers say what is to be audited (AU4): the logs
                     # may no longer describe what this audit has begun with.
@@ -223,28 +223,9 @@ class AuditorService:
                 needed.setdefault(stage, []).append(needed_after)
         if not is_computing:
             self._served.clear()
+        for stage in self._logs.every.keys() - sold_stages:
+            self._logs.drop(stage)
         self._forget(needed)
-        self._unread = {of: why for of, why in self._unread.items() if of in sold_stages}
-        if self._unread:
-            raise Unavailable("; ".join(f"{of}: {why}" for of, (why, _) in self._unread.items()))
-
-    def _poll_logs(self) -> None:
-        """Read the available records of all logs. Logs that lost records are closed, to be opened
-        anew: at their newest snapshots, or once an operator has restored them.
-        """
-        for stage, logs in list(self._logs.items()):
-            try:
-                logs.poll()
-            except DataMissing as error:
-                self._logs.pop(stage).close()
-                self._cannot_read(stage, error)
-
-    def _cannot_read(self, stage: str, error: DataMissing) -> None:
-        """Note why the logs of ``stage`` cannot be read, and log it when the reason changes."""
-        why, _ = self._unread.get(stage, ("", 0))
-        if why != str(error):
-            self._context.logger.warning("log_lost_records", stage=stage, error=str(error))
-        self._unread[stage] = str(error), self._context.clock.monotonic_ms() + _LOOK_EVERY_MS
 
     def _stage_of(self, movement: Movement) -> str:
         """Return the stage of a movement; empty if this auditor cannot judge it."""
@@ -300,25 +281,6 @@ class AuditorService:
         if is_due:
             crash_point("auditor.number_kept")
 
-    def _logs_of(self, stage: str) -> SoldStageLogs | None:
-        """Return the logs of a stage; None if records of them are lost, of which ``_unread`` tells.
-
-        Raises:
-            Unavailable: they do not exist, or the broker does not answer.
-        """
-        if stage in self._logs:
-            return self._logs[stage]
-        _, again_ms = self._unread.get(stage, ("", 0))
-        if self._context.clock.monotonic_ms() < again_ms:
-            return None
-        try:
-            made = self._logs[stage] = SoldStageLogs(self._context, stage, self._running_engine)
-        except DataMissing as error:
-            self._cannot_read(stage, error)
-            return None
-        self._unread.pop(stage, None)
-        return made
-
     def _running_engine(self) -> Engine:
         """Return the engine, which starts on the first call."""
         if self._engine is None:
@@ -329,14 +291,10 @@ class AuditorService:
         return self._engine
 
     def _forget(self, needed: dict[str, list[int]]) -> None:
-        """Forget buckets that no number covers any more, and close the logs of stages that are all
-        at home.
-        """
-        for stage in self._logs.keys() - needed.keys():
-            self._logs.pop(stage).close()
+        """Forget buckets that no number covers any more."""
         for stage, buckets in needed.items():
             horizon = known_horizon_buckets(self._pipeline, stage)
-            self._logs[stage].forget(min(buckets), horizon)
+            self._logs.every[stage].forget(min(buckets), horizon)
 
     # ---------------------------------------------------------------- buckets
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.codec.blocks import stream_schema
 from anabranch.pipeline.source_columns import source_schema
@@ -57,16 +57,21 @@ class UnableError(Exception):
         self.reason = reason
 
 
+class _Opened(NamedTuple):
+    """Readers of the opened logs."""
+
+    own: BoundaryReader
+    inputs: dict[str, BoundaryReader]
+    asking: LogReader
+    """Reader by which it is found out which blocks were deleted."""
+
+
 class SoldStageLogs:
     """Logs of one stage. Not thread-safe."""
 
     def __init__(self, context: ServiceContext, stage: str, engine: Callable[[], Engine]) -> None:
-        """Open the logs of the stage and of what it reads, and read them to their ends.
-
+        """Prepare the logs of the stage and of what it reads; no broker is contacted yet.
         ``engine``: called when there is something to compute.
-
-        Raises:
-            Unavailable: a log does not exist, or the broker does not answer.
         """
         self._context = context
         self._pipeline = context.pipeline
@@ -75,14 +80,23 @@ class SoldStageLogs:
         self._prepared: PreparedStage | None = None
         self._numbers = count()
         self._closing = ExitStack()
-        try:
-            self._own = self._open_log(stage)
-            self._inputs = {name: self._open_log(name) for name in self._pipeline.inputs(stage)}
-            self._asking: LogReader = context.log.reader(committed=False, headers=False)
-            self._closing.callback(self._asking.close)
-        except BaseException:
-            self._closing.close()
-            raise
+        self._opened: _Opened | None = None
+
+    def _open(self) -> _Opened:
+        """Return the logs of the stage and of what it reads. The first call opens them and reads
+        them to their ends.
+        """
+        if self._opened is None:
+            try:
+                own = self._open_log(self._stage)
+                inputs = {name: self._open_log(name) for name in self._pipeline.inputs(self._stage)}
+                asking = self._context.log.reader(committed=False, headers=False)
+                self._closing.callback(asking.close)
+            except BaseException:
+                self._closing.close()
+                raise
+            self._opened = _Opened(own, inputs, asking)
+        return self._opened
 
     def _open_log(self, stream: str) -> BoundaryReader:
         """Open the log of a stream and read it to its end."""
@@ -94,24 +108,27 @@ class SoldStageLogs:
     @property
     def log_state(self) -> LogState:
         """State of the stage's own log."""
-        return self._own.log_state
+        return self._open().own.log_state
 
     def poll(self) -> None:
         """Read the available records, without waiting. The inputs come last, so that they cover
         what the stage has closed.
 
         Raises:
-            Unavailable: the broker does not answer.
+            Unavailable: a log does not exist, or the broker does not answer.
+            DataMissing: records of a log are lost. New logs of the stage start afresh.
         """
-        for reader in (self._own, *self._inputs.values()):
+        opened = self._open()
+        for reader in (opened.own, *opened.inputs.values()):
             reader.poll(0)
 
     def forget(self, upto: int, horizon: int) -> None:
         """Forget the stage's buckets up to ``upto``, which will not be recomputed, and
         their input.
         """
-        self._own.log_state.forget(upto)
-        for reader in self._inputs.values():
+        opened = self._open()
+        opened.own.log_state.forget(upto)
+        for reader in opened.inputs.values():
             reader.log_state.forget(max(0, upto - 2 * horizon - 1))
 
     def claimed(self, buckets: Sequence[int]) -> dict[int, Contents]:
@@ -128,7 +145,7 @@ class SoldStageLogs:
             Unavailable: the broker does not answer.
             EngineEnded: the engine has ended.
         """
-        log_states = {name: reader.log_state for name, reader in self._inputs.items()}
+        log_states = {name: reader.log_state for name, reader in self._open().inputs.items()}
         prepared = self._prepared = self._prepared or self._build()
         if prepared is None:
             return None
@@ -157,7 +174,7 @@ class SoldStageLogs:
             if stream not in self._pipeline.stages:
                 schemas[name] = source_schema(self._pipeline, name)
                 continue
-            text = self._inputs[stream].log_state.schema()
+            text = self._open().inputs[stream].log_state.schema()
             if not text:
                 return None
             try:
@@ -168,10 +185,10 @@ class SoldStageLogs:
 
     def _first_gone(self) -> Callable[[str, Iterable[TakenBucket]], int | None]:
         """Return a function that finds the first bucket of a stream whose blocks were deleted."""
-        names = self._pipeline.topic_names
+        names, opened = self._pipeline.topic_names, self._open()
         gone_blocks = {
-            stream: GoneBlocks(self._asking, partial(names.blocks, stream))
-            for stream in self._inputs
+            stream: GoneBlocks(opened.asking, partial(names.blocks, stream))
+            for stream in opened.inputs
         }
 
         def first(stream: str, buckets: Iterable[TakenBucket]) -> int | None:

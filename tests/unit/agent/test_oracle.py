@@ -11,11 +11,14 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
+from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
+from anabranch.protocol.log.unread_logs import OPEN_AGAIN_MS
 from harness.plan_world import BUSY, PLAN_ID, RESULT_PRICE, PlanWorld
 from harness.trading_world import CALM, RUSH
 
@@ -96,6 +99,35 @@ def test_the_query_is_load_where_it_runs_and_is_not_traded(world: PlanWorld) -> 
     (before, beside), (after, with_query) = levels
     assert (before, beside) == (CALM, CALM)
     assert (after, with_query) == (0, CALM + RUSH)
+
+
+def lost(*_: object) -> None:
+    """Fail as a log whose first records are deleted."""
+    raise DataMissing("its first records are deleted")
+
+
+def shown_at(world: PlanWorld) -> object:
+    """Return the node that runs the query, as north's status shows it."""
+    plans: Any = world.agents["north"].status.detail["plans"]
+    return plans[PLAN_ID]["runs_on"]["speeds"]
+
+
+def test_a_sender_is_judged_by_logs_that_can_be_read(
+    world: PlanWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by what was read of them before they lost records."""
+    begun(world)
+    switched(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(StageLogs, "poll", lost)
+        world.lasts(12_000)
+        assert shown_at(world) == ""
+    world.lasts(OPEN_AGAIN_MS)
+    assert whys(world) == ["switched"]
+    assert shown_at(world) == "south.0"
+    world.nodes["south.0"].is_alive = False
+    world.until(lambda: world.is_under(0), "the query falls back", 400)
+    assert whys(world) == ["switched", "fell_back"]
 
 
 @pytest.mark.parametrize("by", ["north", "south"])

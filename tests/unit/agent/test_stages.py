@@ -24,6 +24,7 @@ from anabranch.protocol.federation.ledger import (
     Metered,
 )
 from anabranch.protocol.federation.movements import EndReason, Movement, MovementState, Placed
+from anabranch.protocol.log.unread_logs import OPEN_AGAIN_MS
 from harness.trading_world import BUCKET_MS, CALM, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
@@ -104,8 +105,10 @@ def test_a_hosted_pipeline_that_cannot_be_read_holds_up_no_other(
     stages, north = agent._stages, world.pipelines["north"]
     assert stages is not None
     other = north.model_copy(update={"bucket_ms": 300} if is_other_width else {"name": "west"})
-    logs = StageLogs(world.log, world.clock, other, "speeds", with_heartbeats=False)
-    stages._logs = {"west.speeds": logs, **stages._logs}
+    stages._hosted = {**stages._hosted, "west": other}
+    stages._logs.drop("north.speeds")
+    for task in ("west.speeds", "north.speeds"):
+        stages.host(task)
     world.lasts(3_000)
     assert str(agent.status.waiting_for).startswith("west.speeds: ")
     assert stages.workloads()["north.speeds"].runs_on != ""
@@ -148,10 +151,11 @@ def test_an_own_stage_whose_log_lost_records_stays_where_it_is_until_it_is_read_
     with monkeypatch.context() as patched:
         patched.setattr(StageLogs, "poll", lost)
         world.lasts(5_000)
+        assert stages.known_logs("north.speeds") is None
         assert "north.speeds: its first records are deleted" in str(agent.status.waiting_for)
     (movement,) = world.movements()
     assert (movement.state, world.place()) == (MovementState.RUNNING, TaskPlace.AWAY)
-    world.lasts(3_000)
+    world.lasts(OPEN_AGAIN_MS)
     assert agent.status.waiting_for is None
     assert stages.workloads()["north.speeds"] is not before
     assert (world.place(), stages.workloads()["north.speeds"].runs_on) == (

@@ -26,6 +26,7 @@ from anabranch.protocol.federation import auditing
 from anabranch.protocol.federation.audit import Fault, Finding, commitment
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited
 from anabranch.protocol.federation.movements import EndReason
+from anabranch.protocol.log.unread_logs import OPEN_AGAIN_MS
 from harness import outputs
 from harness.audited_stage import STAGE, STAGES, AuditedStage, FewLines
 
@@ -198,7 +199,7 @@ def test_an_auditor_whose_hashes_do_not_count_keeps_no_buckets_for_them(
         for _ in range(40):
             rounds(world, auditor, 1)
             world.clock.sleep_ms(3_000)
-        log_state = auditor._logs[STAGE].log_state
+        log_state = auditor._logs.every[STAGE].log_state
         assert log_state.forgotten > log_state.upto - 120_000 // world.pipeline.bucket_ms
 
 
@@ -307,7 +308,7 @@ def test_logs_that_lost_records_are_opened_anew(
             rounds(world, auditor, 60)
         assert waits(auditor) == f"{STAGE}: {LOST}"
         assert judged(auditor, "right") == before
-        rounds(world, auditor, 80)
+        rounds(world, auditor, OPEN_AGAIN_MS // ROUND_MS)
         assert waits(auditor) is None
         assert judged(auditor, "right") > before
         assert judged(auditor, "wrong") == 0

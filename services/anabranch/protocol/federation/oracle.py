@@ -20,7 +20,8 @@ Invariants:
          where the contract is not in force.
     OR3  the sender has failed with a plan if its node sends no heartbeats, is later than the plan
          allows, or for longer than a switch may take does not run a stage that it should run. It
-         stays failed until another plan is active, whatever its node sends meanwhile.
+         stays failed until another plan is active, whatever its node sends meanwhile. A stage
+         whose logs cannot be read says nothing against it.
     OR4  a stage is load of the side that runs it, and of the side that is to run it: of both during
          a switch.
 """
@@ -190,18 +191,20 @@ class SenderWatch:
         """Number of the proposal whose plan has failed."""
         self._astray_since_ms: int | None = None
 
-    def look(self, switch: PlanSwitch, stages: Sequence[SenderStage], now_ms: int) -> None:
+    def look(self, switch: PlanSwitch, stages: Sequence[SenderStage | None], now_ms: int) -> None:
         """Run one round.
 
         Args:
             switch: State of the switch, by the contract's log.
-            stages: Stages that remain at the sender (``stays_at_sender``).
+            stages: Stages that remain at the sender (``stays_at_sender``); None for one whose logs
+                cannot be read.
             now_ms: Monotonic time.
         """
         if self.has_failed and self._number == switch.active_number:
             return
-        there = [stage for stage in stages if stage.runs_there]
-        if len(there) == len(stages):
+        known = [stage for stage in stages if stage is not None]
+        there = [stage for stage in known if stage.runs_there]
+        if len(there) == len(known):
             self._astray_since_ms = None
         elif self._astray_since_ms is None:
             self._astray_since_ms = now_ms

@@ -186,6 +186,15 @@ def test_or3_a_stage_may_be_astray_for_as_long_as_a_switch_may_take() -> None:
     assert watch.has_failed
 
 
+def test_or3_a_stage_whose_logs_cannot_be_read_says_nothing_against_the_sender() -> None:
+    made, watch = switched(PROPOSED, AGREED, SWITCHED), SenderWatch()
+    for now_ms, stage in ((0, AWAY), (19_000, None), (40_000, None), (40_001, AWAY)):
+        watch.look(made, [THERE, stage], now_ms)
+        assert not watch.has_failed
+    watch.look(made, [replace(THERE, is_silent=True), None], 40_002)
+    assert watch.has_failed, "by the stage that can be read"
+
+
 def test_or3_who_has_failed_has_so_until_another_plan_is_active() -> None:
     made, watch = switched(PROPOSED, AGREED, SWITCHED), SenderWatch()
     seen: list[bool] = []
