@@ -259,6 +259,7 @@ class ReplicaRunner:
                 replica=self._name,
                 state=self._rules.state,
                 is_restated=self._rules.restated_after is not None,
+                takes_over=recovery.takes_over,
             )
 
         def may_begin(log_state: LogState) -> None:

@@ -126,6 +126,11 @@ class Recovery:
     points: CleanPoints | None = None
     """Clean points of the stage's log, as far as it was read before; None if it was not."""
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether this process began as a standby of the one that ran the replica."""
+        return False
+
     def missing(self, after: int) -> str:
         """Describe, for people, which blocks of input buckets after ``after`` are missing; empty if
         none.

@@ -148,6 +148,11 @@ class StageRecovery(Recovery):
                 pipeline.places().is_partners,
             )
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether this process began as a standby of the one that ran the replica."""
+        return self.standby is not None
+
     def missing(self, after: int) -> str:
         """Describe, for people, which blocks of input buckets after ``after`` are missing."""
         return self._inputs.missing(after)

@@ -36,6 +36,10 @@ Invariants:
         (``protocol.log.stateful_plan``) continues from no checkpoint with a committed batch. For
         its own checkpoint it ends, if possible before it begins an epoch, unless an operator lets
         the stage begin anew; a peer's checkpoint it ignores.
+    TI10 a process that takes the replica over from one that ran until then plans the batch after
+        the last committed one anew. The plan in the log is as old as the checkpoint; results wait,
+        and one batch takes all that is complete by now. Without a committed batch it keeps the
+        plan, which may decide what is given up.
 """
 
 from __future__ import annotations
@@ -440,6 +444,8 @@ class OwnChain:
     """Whether an operator lets the stage begin anew with this version: a checkpoint that another
     function of a lower version made is ignored (``protocol.stage.restating``).
     """
+    takes_over: bool = False
+    """Whether the process began as a standby of the one that ran the replica (TI10)."""
 
 
 def failover_steps(
@@ -539,7 +545,8 @@ def _from_own(
     if isinstance(last, int) and not (yield FindMissing(name, last)):
         # A plan that was logged before blocks were recomputed names the old blocks. Without it the
         # batch is planned anew, as after damage (TI6).
-        yield CutBack(name, last, keep_plan=not (yield FindRecomputed(name, last)))
+        is_stale = (own.takes_over and last >= 0) or (yield FindRecomputed(name, last))
+        yield CutBack(name, last, keep_plan=not is_stale)
         return found.copied(name, last)
     bases = {
         batch: base

@@ -73,6 +73,7 @@ class Disk:
     is_open: bool = False
     state: StageState = NO_STATE
     is_restated: bool = False
+    takes_over: bool = False
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
@@ -84,6 +85,7 @@ class Disk:
             "0",
             self.state,
             self.is_restated,
+            self.takes_over,
         )
 
     def run(self, steps_max: int = 100) -> Timeline | None:
@@ -305,6 +307,16 @@ def test_a_plan_that_names_blocks_which_were_recomputed_is_dropped() -> None:
     disk.recomputed = True
     disk.run()
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
+
+
+@pytest.mark.parametrize(("last", "keep_plan"), [(4, False), (-1, True)])
+def test_ti10_a_process_that_takes_over_plans_anew_unless_nothing_was_committed(
+    last: int, *, keep_plan: bool
+) -> None:
+    disk = own(last)
+    disk.takes_over = True
+    disk.run()
+    assert CutBack(NAME, last, keep_plan=keep_plan) in disk.steps
 
 
 def test_ti7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
