@@ -108,6 +108,8 @@ class ReplicaFolder:
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         self._whole_files = spark_checkpoint_files.WholeFiles()
+        self._checking = threading.Lock()
+        """Held while a checkpoint is checked: each check replaces what the one before remembers."""
         self._removed: dict[str, int] = {}
         """Removed directory -> number of syncs that will remove it again."""
         self._removing: set[str] = set()
@@ -143,7 +145,14 @@ class ReplicaFolder:
         if self._own_copy is not None:
             own = newest_timeline(self._root)
             here = None if own is None else self.directory(own.name)
+            before = self._own_copy.position
             self._own_copy.refresh(self._position(), here)
+            fetched = self._own_copy.position
+            # Checked now, while no result waits for it: the start from the copy finds most files
+            # known.
+            if fetched is not None and fetched != before:
+                name, batch = fetched
+                self._first_whole(self._own_copy.directory(name), (batch,))
 
     def _position(self) -> Position | None:
         own = newest_timeline(self._root)
@@ -294,7 +303,11 @@ class ReplicaFolder:
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """Return the first of ``batches`` from which Spark can continue; None: none."""
-        return spark_checkpoint_files.first_whole(self.directory(name), batches, self._whole_files)
+        return self._first_whole(self.directory(name), batches)
+
+    def _first_whole(self, directory: Path, batches: Sequence[int]) -> int | None:
+        with self._checking:
+            return spark_checkpoint_files.first_whole(directory, batches, self._whole_files)
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """Remove from a copy what came after ``batch``."""

@@ -274,13 +274,19 @@ def test_a_fetched_checkpoint_that_is_gone_is_not_copied(machines: Machines) -> 
     assert not new.copy_within_reach(TWO)
 
 
-def test_the_files_of_a_rehearsal_are_not_checked_again(machines: Machines) -> None:
-    machines.runs(3)
+@pytest.mark.parametrize("is_rehearsed", [False, True])
+def test_what_was_checked_when_it_was_fetched_or_rehearsed_is_not_checked_again(
+    machines: Machines, *, is_rehearsed: bool
+) -> None:
+    machines.runs(2)
     new = machines.disk("new")
     new.fetch()
-    assert new.copy_within_reach(TWO)
-    assert new.whole(TWO, new.batches(TWO)) == 2
-    new.remove(TWO)
+    machines.runs(1)
+    new.fetch()
+    if is_rehearsed:
+        assert new.copy_within_reach(TWO)
+        assert new.whole(TWO, new.batches(TWO)) == 2
+        new.remove(TWO)
     newest = new.newest()
     assert newest is not None
     for path in new.directory(ONE).glob("state/**/*.changelog"):
