@@ -15,7 +15,7 @@
 Both functions take the type of the values (``of=``: a dataclass, a pydantic model), the Avro schema
 of a topic in Avro (``schema=``), and credentials (``security=``). Both also work with ``async
 with`` and ``async for``. ``LiveView`` does the work of ``live`` for records that another consumer
-reads.
+reads. All errors that they raise on purpose are an ``AnabranchError``.
 """
 
 from anabranch.client.following import BUCKETS_KEPT, Follower, LiveView, current, follow
@@ -24,14 +24,26 @@ from anabranch.client.security import Security
 from anabranch.client.values import Row
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.edge.views import LiveRecord
+from anabranch.protocol.errors import (
+    AdapterError,
+    AnabranchError,
+    ConfigurationError,
+    DataMissing,
+    RemoteProtocolError,
+)
 
 __all__ = [
     "BUCKETS_KEPT",
+    "AdapterError",
+    "AnabranchError",
     "Answer",
+    "ConfigurationError",
+    "DataMissing",
     "Follower",
     "Kind",
     "LiveRecord",
     "LiveView",
+    "RemoteProtocolError",
     "Row",
     "Rows",
     "Security",

@@ -94,8 +94,8 @@ class Follower:
         Waits up to ``wait_ms`` for the first record.
 
         Raises:
-            AdapterError: the broker rejects the request, or retention has deleted the records to be
-                read next.
+            DataMissing: the records to be read next were deleted, by retention or with their topic.
+            AdapterError: the broker does not answer, or rejects the request.
         """
         changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -139,8 +139,8 @@ def follow(
 
     Raises:
         ConfigurationError: the topic does not exist.
-        AdapterError: the broker rejects the request, or retention has deleted the records to be
-            read next.
+        DataMissing: the records to be read next were deleted, by retention or with their topic.
+        AdapterError: the broker does not answer, or rejects the request.
     """
     follower = Follower(kafka, topic, from_beginning=from_beginning, buckets_kept=buckets_kept)
     try:

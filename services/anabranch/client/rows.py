@@ -35,7 +35,7 @@ from anabranch.codec.live_records import (
 from anabranch.ports import EventLog
 from anabranch.protocol.edge.origins import NewestIds, Origin
 from anabranch.protocol.edge.views import LiveRecord
-from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.errors import DataMissing, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 
 T = TypeVar("T")
@@ -158,6 +158,14 @@ class Rows(_Open, Generic[T]):
             for at, (first, end) in ends.items()
         }
         self._positions = {at.partition: offset for at, offset in begin.items()}
+        # The client notices it a moment later only, when the rows may seem to be at their end.
+        for at, offset in begin.items():
+            if offset > self._ends[at]:
+                raise DataMissing(
+                    f"{at.topic}[{at.partition}] ends at {self._ends[at]}, and is to be read from"
+                    f" {offset} on: the topic was created again, or cut, since that position was"
+                    ' stored. Read it with start="earliest"'
+                )
         self._reader.assign(begin)
 
     def _close(self) -> None:
@@ -326,13 +334,24 @@ class Answer(_Open, Generic[T]):
         return changed
 
     def _open(self) -> None:
-        self._follower = Follower(self._log, self._topic, buckets_kept=self._kept)
-        while not self._follower.caught_up:
-            self._follower.poll(_WAIT_MS)
+        self._opened = Follower(self._log, self._topic, buckets_kept=self._kept)
+        while not self._opened.caught_up:
+            self._opened.poll(_WAIT_MS)
 
     def _close(self) -> None:
-        if hasattr(self, "_follower"):
-            self._follower.close()
+        if hasattr(self, "_opened"):
+            self._opened.close()
+
+    @property
+    def _follower(self) -> Follower:
+        """Follower of the topic.
+
+        Raises:
+            LocalProtocolError: the answer was not entered.
+        """
+        if not hasattr(self, "_opened"):
+            raise LocalProtocolError("the answer is read in a `with`: with live(...) as answer")
+        return self._opened
 
     def _row(self, record: LiveRecord) -> Row[T]:
         """Return a record of the answer with its value decoded."""
@@ -406,8 +425,8 @@ def corrected(
         ConfigurationError: the topic does not exist, or the schema or a setting is wrong.
         RemoteProtocolError: a value does not fit its type; a loop that is entered again continues
             after it.
-        AdapterError: the broker rejects the request, or retention has deleted the records to be
-            read next.
+        DataMissing: the records to be read next were deleted, by retention or with their topic.
+        AdapterError: the broker does not answer, or rejects the request.
     """
     return Rows(_log(kafka, security), topic, Values(of, schema), start, follow=follow)
 

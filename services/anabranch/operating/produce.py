@@ -140,7 +140,7 @@ class Lines:
                 ]
                 lines = [_compact(row) for row in rows]
             if self._key is not None:
-                keys = [str(row.get(self._key)).encode() for row in rows]
+                keys = [_key_of(row.get(self._key)) for row in rows]
         yield from zip(keys, self._values(lines), strict=True)
 
 
@@ -164,9 +164,18 @@ def _with(row: Any, path: Sequence[str], value: object) -> Any:
     return row | {name: _with(row.get(name), rest, value) if rest else value}
 
 
-def _compact(row: dict[str, Any]) -> bytes:
-    """Return a row as JSON without spaces."""
-    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+def _key_of(value: object) -> bytes | None:
+    """Return the key of a record whose key field is ``value``: a text as it is, anything else as
+    JSON; null gives no key.
+    """
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else _compact(value)
+
+
+def _compact(value: object) -> bytes:
+    """Return ``value`` as JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def registering(registry: SchemaRegistry, source: Source, topic: str | None) -> Register:

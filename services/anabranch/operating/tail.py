@@ -121,7 +121,8 @@ def follow(
 
     Raises:
         ConfigurationError: the topic does not exist.
-        AdapterError: the broker does not answer, or the records to be read next were deleted.
+        DataMissing: the records to be read next were deleted.
+        AdapterError: the broker does not answer, or rejects the request.
     """
     admin, reader = log.admin(), log.reader(committed=True, headers=True, follows=True)
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from anabranch import client
 from anabranch.client import Row, corrected, live
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
@@ -301,6 +302,29 @@ def test_mistakes_are_reported(world: World) -> None:
         next(iter(corrected(world.log, TOPIC)))
     with pytest.raises(ConfigurationError, match=r"schema nothing\.avsc: "):
         corrected(world.log, TOPIC, schema="nothing.avsc")
+    for use in (lambda answer: answer.rows(), lambda answer: answer.missing, list):
+        with pytest.raises(LocalProtocolError, match="with live"):
+            use(live(world.log, LIVE))
     with corrected(world.log, TOPIC) as found:
         pass
     assert list(found) == [], "after its end there is no more"
+
+
+def test_what_is_no_longer_there_is_an_error_that_the_client_names(world: World) -> None:
+    world.close(1, 9)
+    with corrected(world.log, TOPIC, follow=False) as found:
+        list(found)
+        positions = found.positions
+    beyond = {**positions, 0: positions[0] + 5}
+    with (
+        pytest.raises(client.DataMissing, match=rf"out\[0\] ends at \d+, .* from {beyond[0]} on: "),
+        corrected(world.log, TOPIC, start=beyond, follow=False),
+    ):
+        pass
+    world.log.trim(TopicPartition(TOPIC, 0), 1)
+    with (
+        corrected(world.log, TOPIC, start={0: 0}, follow=False) as found,
+        pytest.raises(client.DataMissing),
+    ):
+        list(found)
+    assert issubclass(client.DataMissing, client.AnabranchError)

@@ -256,6 +256,19 @@ def test_lines_without_a_time_have_no_newest(tmp_path: Path) -> None:
     assert Lines(pipeline_in(tmp_path).sources["readings"]).newest([b'{"sensor":"x"}']) is None
 
 
+def test_a_row_whose_key_field_is_null_has_no_key(tmp_path: Path) -> None:
+    """Records without a key go round the partitions, and do not all go to one."""
+    lines = [
+        b'{"at":1,"sensor":"a","note":null}',
+        b'{"at":1,"sensor":"a","note":"x"}',
+        b'{"at":1,"sensor":"a"}',
+    ]
+    found = Lines(pipeline_in(tmp_path).sources["readings"], "note").records(lines)
+    assert [key for key, _ in found] == [None, b"x", None]
+    ((key, _),) = Lines(pipeline_in(tmp_path).sources["readings"], "at").records(lines[:1])
+    assert key == b"1"
+
+
 def test_a_key_is_named_by_its_column(tmp_path: Path) -> None:
     source = pipeline_in(tmp_path).sources["readings"]
     aliased = READING.replace('"sensor"', '"sensor", "alias": "sensor-id"')
