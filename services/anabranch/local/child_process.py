@@ -155,7 +155,9 @@ class ChildProcess:
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(self._log_start, size - bytes_max))
+                # A log that was too large was emptied since.
+                start = self._log_start if self._log_start <= size else 0
+                file.seek(max(start, size - bytes_max))
                 return file.read().decode(errors="replace")
         except OSError:
             return ""

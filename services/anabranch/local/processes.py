@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ STOPPED: Final = "Tt"
 """States of a process that SIGSTOP or a debugger has stopped, for ``has_state``."""
 
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Size above which a log is moved aside when its process starts, in bytes. One old file is kept."""
+"""Size above which the content of a log is moved aside, in bytes. One old file is kept."""
 
 _REASON_BYTES: Final = 256 * 1024
 """Size of the end of a log that is searched for the reason of an exit, in bytes. Large, since the
@@ -238,9 +239,29 @@ def spare_log(state_dir: Path) -> Path:
 
 
 def bound_log(path: Path) -> None:
-    """Move the log ``path`` aside if it is larger than LOG_BYTES_MAX."""
+    """Move the log ``path`` aside if it is larger than LOG_BYTES_MAX. No process may write to
+    it.
+    """
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
-        path.replace(path.with_suffix(".log.1"))
+        path.replace(_old(path))
+
+
+def bound_logs(state_dir: Path) -> None:
+    """Move the content of each log in ``state_dir`` that is larger than LOG_BYTES_MAX aside, while
+    processes append to it. A line that is written at this moment is lost. A log that cannot be
+    moved, as on a full disk, stays as it is.
+    """
+    for path in (state_dir / "logs").glob("*.log"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > LOG_BYTES_MAX:
+                # Not by its name: the processes would continue to write to the old file.
+                shutil.copyfile(path, _old(path))
+                os.truncate(path, 0)
+
+
+def _old(path: Path) -> Path:
+    """Return the file that takes the content of log ``path`` when that is too large."""
+    return path.with_suffix(".log.1")
 
 
 def mark_of(state_dir: Path) -> str:

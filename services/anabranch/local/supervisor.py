@@ -30,7 +30,13 @@ from typing import Any, Final, Protocol
 
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.local import probe, state_file
-from anabranch.local.processes import ManagedProcess, ProcessSpec, SpareProcess, sweep
+from anabranch.local.processes import (
+    ManagedProcess,
+    ProcessSpec,
+    SpareProcess,
+    bound_logs,
+    sweep,
+)
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.pipeline.addresses import without_password
 from anabranch.pipeline.durations import readable_ms
@@ -53,6 +59,8 @@ READY: Final = "ready  kafka"
 """Prefix of the line that reports, once, that all services are ready."""
 
 _ROUND_S: Final = 0.1
+_LOGS_EVERY_MS: Final = 60_000
+"""Interval between checks of the size of the logs, in ms."""
 _LINE_MAX: Final = 500
 """Maximum length of an error in a line of the supervisor's output, in characters."""
 _GROUP_PATIENCE_MS: Final = {
@@ -189,6 +197,7 @@ class Supervisor:
         self._announced_ready = False
         self._written: Deployment | None = None
         self._unwritable = False
+        self._logs_next_ms = now_ms
 
     @property
     def ready(self) -> bool:
@@ -240,6 +249,7 @@ class Supervisor:
         for service in self._services:
             self._watch(service)
         self._keep_spare()
+        self._bound_logs()
         became_ready = not self._announced_ready and all(
             service.ready for service in self._services
         )
@@ -403,6 +413,13 @@ class Supervisor:
             self._spare = SpareProcess(self._state_dir)
         except OSError:  # no memory: services that end start as if there were none
             self._spare_ms = now_ms + self._spare_backoff.after_end(0)
+
+    def _bound_logs(self) -> None:
+        """Bound the logs of the running processes, when that is due."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._logs_next_ms:
+            self._logs_next_ms = now_ms + _LOGS_EVERY_MS
+            bound_logs(self._state_dir)
 
     def _fail_start(self, service: _Watched, mistake: str, now_ms: int) -> None:
         """End the deployment because of ``mistake``, if it is still starting.

@@ -163,3 +163,31 @@ def test_a_large_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         bound_log(path)
         assert (path.read_text() if path.exists() else None) == kept
     assert (path.parent / "ingestion-reports.x.log.1").read_text() == "new and large"
+
+
+def test_a_log_that_grows_large_is_moved_aside_under_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOG_BYTES_MAX", 1_000)
+    program = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for number in range(2):
+    print('x' * 2_000 + str(number), flush=True)
+    signal.sigwait([signal.SIGUSR1])
+print('{"error": "told"}')
+"""
+    process = ManagedProcess(_spec(program), tmp_path)
+    path, old = process.log_path, process.log_path.with_suffix(".log.1")
+    for number in range(2):
+        wait_until(lambda: path.read_text().endswith(f"x{number}\n"), 60, "a long line")  # noqa: B023
+        processes.bound_logs(tmp_path)
+        assert (path.read_text(), old.read_text()) == ("", "x" * 2_000 + f"{number}\n")
+        os.kill(process.pid, signal.SIGUSR1)
+    wait_until(lambda: process.exit_code() is not None, 60, "ended")
+    processes.bound_logs(tmp_path)
+    assert (path.read_text(), process.last_error()) == ('{"error": "told"}\n', "told")
+    again = ManagedProcess(_spec("pass"), tmp_path)
+    wait_until(lambda: again.exit_code() is not None, 60, "ended")
+    path.write_text("")
+    assert again.last_error() == "", "what it begins after is gone"

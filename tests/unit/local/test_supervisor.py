@@ -14,7 +14,7 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.progress import ProgressCall
-from anabranch.local import probe, state_file
+from anabranch.local import probe, processes, state_file
 from anabranch.local import supervisor as module
 from anabranch.local.processes import ManagedProcess, ProcessSpec, SpareProcess
 from anabranch.local.state_file import Deployment
@@ -270,6 +270,25 @@ def test_what_starts_first_yields_the_cores_when_it_is_ready(
     assert times_yielded() == [0, 0]
     monkeypatch.setattr(probe, "ready", lambda _: True)
     assert times_yielded() == times_yielded() == [1, 0]
+    supervisor.stop()
+
+
+def test_logs_of_processes_that_run_for_long_stay_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOG_BYTES_MAX", 10)
+    clock, log = VirtualClock(), tmp_path / "logs" / "delivery-o.log"
+    log.parent.mkdir()
+    supervisor = Supervisor(
+        tmp_path, Deployment(os.getpid(), "p", "k", None), [], clock, lambda _: None
+    )
+    sizes = []
+    for _ in range(4):
+        supervisor.step()
+        sizes.append(log.stat().st_size if log.exists() else 0)
+        log.write_text("01234567890")
+        clock.advance(40_000)
+    assert sizes == [0, 11, 0, 11]
     supervisor.stop()
 
 
