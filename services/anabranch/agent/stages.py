@@ -1,10 +1,11 @@
 """Stages that a participant trades, its own and hosted ones: where each runs, where it should run,
 and the statements that the ledgers need.
 
-Theory of operation. The same rules place both kinds (``protocol.federation.stage_moves``). For an
-own stage this module writes a move into the pipeline's log of moves. For a hosted stage the seller
-states in the ledger under which it came where it must run, and the buyer follows that: so a stage
-that was resold several times is moved by its owner, which sees only one contract of the chain.
+Theory of operation. The same rules place both kinds (``protocol.federation.stage_moves``), and
+decide whether the seller of a sold one has failed (``protocol.federation.sales``). For an own stage
+this module writes a move into the pipeline's log of moves. For a hosted stage the seller states in
+the ledger under which it came where it must run, and the buyer follows that: so a stage that was
+resold several times is moved by its owner, which sees only one contract of the chain.
 
 A crash loses nothing: where a stage must run follows from the agent's table, which follows from the
 ledgers, and is compared with the log of moves, or with the ledger, in each round.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
@@ -23,20 +24,16 @@ from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, TaskPlace, Term
-from anabranch.protocol.federation.ledger import Ledger
-from anabranch.protocol.federation.movements import Command, EndReason, Movement, MovementState
-from anabranch.protocol.federation.stage_moves import (
-    failure,
-    is_ready,
-    may_end,
-    named_node,
-    node_of,
-    nodes_of,
-    placing,
-    stage_of,
-    task_of,
-    wanted_node,
+from anabranch.protocol.federation.movements import Command
+from anabranch.protocol.federation.sales import (
+    Sale,
+    Sales,
+    SeenTask,
+    Settled,
+    is_wanted_here,
+    running_movement,
 )
+from anabranch.protocol.federation.stage_moves import node_of, placing, stage_of, task_of
 from anabranch.streams.followed_logs import FollowedLogs
 from anabranch.streams.placement import PlacementReader
 
@@ -48,21 +45,6 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 2_000
 """Time, in ms, after which a move that is not in the log yet is written again."""
-
-
-class _Sale(NamedTuple):
-    """Sale under which a task leaves, or has left."""
-
-    name: str
-    """Id of the movement."""
-    contract: LoadLog
-    ledger: Ledger
-    movement: Movement | None
-    """State of the movement; None if it has not started."""
-    partner: str
-    """Node on which the task must run."""
-    nodes: frozenset[str]
-    """Nodes whose work on the stage is metered as the seller's (FZ4)."""
 
 
 class TradedStages:
@@ -100,10 +82,7 @@ class TradedStages:
         self._placement.read_to_end()
         self._homes = {stage: pipeline.places().node_of(f"{stage}.0") for stage in self.names}
         self._moved_ms: dict[str, int] = {}
-        self._recalled: dict[str, tuple[EndReason, int]] = {}
-        """Reason and time of failure of each movement whose stage was taken home because its seller
-        failed.
-        """
+        self._sales = Sales()
         self.left_at_seller: dict[str, str] = {}
         """Reason why a task does not run where its seller states, by task."""
         self.for_partners = self._for_partners()
@@ -193,43 +172,44 @@ class TradedStages:
     def settle(self, agent: Agent, contracts: Mapping[str, LoadLog], now_ms: int) -> list[Command]:
         """Move each stage to where it must run. Return the statements that the ledgers need."""
         commands: list[Command] = []
+        refused, self.left_at_seller = self.left_at_seller, {}
         running = set[str]()
-        self.left_at_seller = {
-            task: why
-            for task, why in self.left_at_seller.items()
-            if task in agent.holdings.tasks and agent.holdings.tasks[task].went is not None
-        }
-        for task in self._logs.every:
+        for task, followed in self._logs.every.items():
             holding = agent.holdings.tasks.get(task)
             if holding is None or holding.place is TaskPlace.PROMISED:
                 continue  # not here, or it moves under a movement contract (``agent.oracle``)
-            logs = self._logs.known(task)
-            if logs is None:  # where it runs is not known: it stays where it is
-                running |= set() if holding.went is None else {holding.went.movement_id}
-                continue
-            home, partner = self._home(holding), ""
-            holding.failed = None
+            sale, logs = None, self._logs.known(task)
             if holding.went is not None:
-                sale = self._sale(holding.went, contracts, logs)
-                partner = sale.partner
+                contract = contracts[holding.went.contract_id]
+                sale = Sale.of(holding.went, contract, followed.allowed)
                 running.add(sale.name)
-                self._note_refused_node(task, sale)
-                why = holding.failed = self._failure(holding, logs, sale, contracts, now_ms)
-                if why is not None:
-                    is_away = logs.runs_on not in sale.nodes
-                    if is_away and self._may_end(holding, why, sale, now_ms):
-                        commands += agent.failed(sale.name, why, now_ms)
-                elif is_ready(holding.place, logs.runs_on, home, partner):
-                    commands += agent.ready(sale.name, now_ms)
-            wanted = wanted_node(
-                holding.place, home, partner, has_failed=holding.failed is not None
+                self._report_refused(task, sale, refused)
+            seen = None if logs is None else _seen(logs)
+            is_wanted = is_wanted_here(holding.came, contracts, self._participant)
+            settled = self._sales.settle(
+                holding, self._home(holding), sale, seen, now_ms, is_wanted=is_wanted
             )
+            if settled is None:
+                continue
+            holding.failed = settled.failed
+            if sale is not None:
+                commands += self._statements(agent, sale, settled, now_ms)
             if holding.came is None:
-                self._place(stage_of(task)[1], wanted)
+                self._place(stage_of(task)[1], settled.node)
             else:
-                commands += self._state_place(holding.came, contracts, wanted)
-        self._recalled = {name: found for name, found in self._recalled.items() if name in running}
+                commands += self._state_place(holding.came, contracts, settled.node)
+        self._sales.keep(running)
         return commands
+
+    def _statements(self, agent: Agent, sale: Sale, settled: Settled, now_ms: int) -> list[Command]:
+        """Return the statements about a sale, and log a failure of its seller that is news."""
+        if settled.failed is not None and settled.is_news:
+            self._context.logger.warning(
+                "seller_failed", movement=sale.name, node=sale.partner, why=settled.failed.value
+            )
+        if settled.failed is not None and settled.is_ended:
+            return agent.failed(sale.name, settled.failed, now_ms)
+        return agent.ready(sale.name, now_ms) if settled.is_ready else []
 
     def _home(self, holding: Holding) -> str:
         """Return the node of this participant that runs the task."""
@@ -237,75 +217,22 @@ class TradedStages:
             return node_of(self._participant)
         return self._homes[stage_of(holding.name)[1]]
 
-    def _sale(self, went: Term, contracts: Mapping[str, LoadLog], logs: StageLogs) -> _Sale:
-        """Collect the facts about the sale of a task."""
-        contract = contracts[went.contract_id]
-        assert contract.booked is not None, "it moved under it"  # noqa: S101
-        assert contract.ledger is not None, "both have signed it"  # noqa: S101
-        seller, ledger = contract.booked.contract.seller, contract.ledger
-        movement = ledger.movements.find(went.movement_id)
-        nodes = frozenset({node_of(seller)})
-        if movement is not None:
-            nodes = nodes_of(movement, seller, logs.allowed)
-        partner = named_node(movement, seller, logs.allowed)
-        return _Sale(went.movement_id, contract, ledger, movement, partner, nodes)
-
-    def _note_refused_node(self, task: str, sale: _Sale) -> None:
-        """Note when a seller names a node that the owner's file does not allow to run ``task``."""
-        named = "" if sale.movement is None else sale.movement.node
-        if named in ("", sale.partner):
-            self.left_at_seller.pop(task, None)
-            return
-        why = f"its seller names {named}, which may not run it: federation.partners"
-        if self.left_at_seller.get(task) != why:
-            self.left_at_seller[task] = why
-            self._context.logger.warning("left_at_seller", task=task, node=sale.partner, why=why)
-
-    def _failure(
-        self,
-        holding: Holding,
-        logs: StageLogs,
-        sale: _Sale,
-        contracts: Mapping[str, LoadLog],
-        now_ms: int,
-    ) -> EndReason | None:
-        """Return why a sold stage was taken home, or must be; None if its seller has not failed.
-
-        A recalled stage stays at home: whichever node is alive then is an own one. If another party
-        has taken the stage, that is no failure of the buyer's seller.
+    def _report_refused(self, task: str, sale: Sale, before: Mapping[str, str]) -> None:
+        """Note when a seller names a node that the owner's file does not allow to run ``task``; log
+        it if it is not in ``before``.
         """
-        name, movement = sale.name, sale.movement
-        if holding.place is TaskPlace.LEAVING or movement is None:
-            self._recalled.pop(name, None)
-            return None
-        is_there = logs.runs_on in sale.nodes
-        is_own = is_there or holding.came is None or self._belongs_home(holding.came, contracts)
-        if name not in self._recalled and holding.place is TaskPlace.AWAY and is_own:
-            why = failure(
-                sale.ledger,
-                movement,
-                is_heard=not (
-                    logs.is_silent() if is_there else sale.ledger.is_silent(movement, now_ms)
-                ),
-                waits_ms=logs.waits_ms() if is_there else 0,
-            )
-            if why is not None:
-                self._recalled[name] = why, now_ms
-                self._context.logger.warning(
-                    "seller_failed", movement=name, node=sale.partner, why=why.value
-                )
-        return self._recalled[name][0] if name in self._recalled else None
-
-    def _belongs_home(self, came: Term, contracts: Mapping[str, LoadLog]) -> bool:
-        """Return whether a hosted stage must run here by the statements so far."""
-        movement = _movement(came, contracts)
-        return movement is not None and movement.node in ("", node_of(self._participant))
+        if not sale.refused_node:
+            return
+        why = f"its seller names {sale.refused_node}, which may not run it: federation.partners"
+        self.left_at_seller[task] = why
+        if before.get(task) != why:
+            self._context.logger.warning("left_at_seller", task=task, node=sale.partner, why=why)
 
     def _state_place(
         self, came: Term, contracts: Mapping[str, LoadLog], wanted: str
     ) -> list[Command]:
         """Return the statement where a hosted stage must run, unless its ledger has it."""
-        movement = _movement(came, contracts)
+        movement = running_movement(came, contracts)
         entry = (
             None
             if movement is None
@@ -318,18 +245,6 @@ class TradedStages:
             )
         )
         return [] if entry is None else [entry]
-
-    def _may_end(self, holding: Holding, why: EndReason, sale: _Sale, now_ms: int) -> bool:
-        """Return whether the ledger proves the failure. The proof may only be measured once the
-        stage is home, so it is waited for as long as a movement may take. After that the end needs
-        no proof, if the stage has stayed long enough.
-        """
-        ledger, (_, fled_ms) = sale.ledger, self._recalled[sale.name]
-        movement = ledger.movements[sale.name]
-        deadline_ms = fled_ms + ledger.movements.contract(movement.version).moving.deadline_ms
-        return now_ms >= max(holding.hold_until_ms, deadline_ms) or any(
-            may_end(ledger, movement, why, at_ms) for at_ms in (sale.contract.now_ms, now_ms)
-        )
 
     def settle_at(self, stage: str, partner: str) -> bool:
         """Move a stage that is not traded to the node of participant ``partner``, or home if that
@@ -374,9 +289,6 @@ class TradedStages:
         self._placement.close()
 
 
-def _movement(term: Term, contracts: Mapping[str, LoadLog]) -> Movement | None:
-    """Return the movement of ``term``; None if it is not running by the records read so far."""
-    ledger = contracts[term.contract_id].ledger
-    movement = None if ledger is None else ledger.movements.find(term.movement_id)
-    is_running = movement is not None and movement.state is MovementState.RUNNING
-    return movement if is_running else None
+def _seen(logs: StageLogs) -> SeenTask:
+    """Return the observations in the logs of a task."""
+    return SeenTask(logs.runs_on, logs.is_silent(), logs.waits_ms())
