@@ -26,6 +26,7 @@ from anabranch.pipeline.control_topics import reader_control_topics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceRules
+from anabranch.protocol.edge.missing_input import InputState
 from anabranch.protocol.edge.source_recomputation import Reread, SourceBatches, differing
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
@@ -227,8 +228,11 @@ class SourceRecomputeServer:
             buckets = {bucket for bucket, _, _ in wanted}
             made: list[Part] = []
             for reread in rereads:
-                self._check_input(probe, reread)
+                ids = self._check_input(probe, reread)
                 table = self._rows(reread, buckets & reread.named)
+                # After the fetch, too: a topic may have been created again before it.
+                if self._topic_ids(reread) != ids:
+                    raise _UnableError("an input topic was created again while it was read")
                 made += writer.write(slices(table, self._rules.bucket_ms, partitions))
         different = differing(wanted, made)
         if different is not None:
@@ -274,15 +278,20 @@ class SourceRecomputeServer:
             )
         return wanted, rereads
 
-    def _check_input(self, probe: LogReader, reread: Reread) -> None:
-        """Fail unless the input topics still have all records of a batch."""
-        for (topic, partition), (first, _) in reread.ranges().items():
-            begins = probe.offsets(TopicPartition(topic, partition))[0]
-            if begins > first:
-                raise _UnableError(
-                    f"{topic}[{partition}] has its records from offset {begins} on, and {first} is"
-                    " needed"
-                )
+    def _check_input(self, probe: LogReader, reread: Reread) -> dict[str, str]:
+        """Return the ids of the input topics of a batch. Fail unless these topics are those that
+        were read, and still have all of the batch's records (SX4).
+        """
+        ids = self._topic_ids(reread)
+        offsets = {at: probe.offsets(TopicPartition(*at)) for at in reread.ranges()}
+        if lacks := reread.lacks(InputState(offsets, ids)):
+            raise _UnableError(lacks)
+        return ids
+
+    def _topic_ids(self, reread: Reread) -> dict[str, str]:
+        """Return the ids that the input topics of a batch have now."""
+        with contextlib.closing(self._context.log.admin()) as admin:
+            return admin.topic_ids(sorted({topic for topic, _ in reread.ranges()}))
 
     def _rows(self, reread: Reread, buckets: set[int] | frozenset[int]) -> pa.Table:
         """Return the rows of ``buckets`` that a batch of the input makes."""

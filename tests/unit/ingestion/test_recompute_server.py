@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from anabranch.codec.catalog import TopicSettings
+from anabranch.ingestion.recompute_server import SourceRecomputeServer
 from anabranch.ingestion.service import IngestionService
+from anabranch.operating.give_up import GiveUpMissing
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
@@ -17,7 +19,7 @@ from anabranch.protocol.log.records import Part
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
 from harness.regrowth import lose_and_grow
 from harness.source_world import World
-from harness.sources import StreamView, report
+from harness.sources import StreamView, everything, report
 from harness.waiting import wait_until
 
 READER = "processing.next.0"
@@ -73,6 +75,17 @@ class Asking(World):
         topic = self.pipeline.topic_names.blocks("reports", "0")
         for partition in range(self.pipeline.partitions):
             lose_and_grow(self.log, TopicPartition(topic, partition))
+
+    def replace_input(self) -> None:
+        """Create the input topic again, with the same records but for a float, which no digest
+        compares.
+        """
+        admin, records = self.log.admin(), everything(self.log, "p.reports", 2)
+        admin.delete_topics(["p.reports"])
+        admin.create([TopicSettings("p.reports", 2)])
+        for chunk in records:
+            values = [(value or b"").replace(b"61.25", b"11.25") for value in chunk.values]
+            self.produce(chunk.at.partition, *values)
 
     def ask(self, process: IngestionService, first: int, last: int) -> AskReply:
         """Return the last reply to a request."""
@@ -175,6 +188,40 @@ def test_input_that_is_deleted_cannot_be_read_again(
     assert reply.outcome is AskOutcome.UNABLE
     assert reply.reason == "p.reports[0] has its records from offset 3 on, and 0 is needed"
     assert world.ask(process, 3, 9).outcome is AskOutcome.RECOMPUTED, "later input is there"
+
+
+def test_a_topic_that_was_created_again_is_not_read_at_old_offsets(world: Asking) -> None:
+    first = world.process()
+    world.read_input(first)
+    first.stop()
+    before = named(world, 1, 9)
+    world.replace_input()
+    GiveUpMissing(
+        world.log, world.pipeline, "reports", 2_000, world.clock, world.entropy
+    ).do_missing()
+    second = world.process()
+    world.run(second, 3)
+    world.delete_blocks()
+    reply = world.ask(second, 1, 9)
+    assert reply.outcome is AskOutcome.UNABLE
+    assert reply.reason == "p.reports was deleted and created again since it was read"
+    world.view.closed()
+    assert named(world, 1, 9) == before
+    second.stop()
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_not_used(
+    world: Asking, process: IngestionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.read_input(process)
+    world.delete_blocks()
+    ids = iter([world.log.topic_ids["p.reports"], "another"])
+    monkeypatch.setattr(
+        SourceRecomputeServer, "_topic_ids", lambda _self, _reread: {"p.reports": next(ids)}
+    )
+    reply = world.ask(process, 1, 9)
+    assert reply.outcome is AskOutcome.UNABLE
+    assert reply.reason == "an input topic was created again while it was read"
 
 
 def test_nothing_is_missing(world: Asking, process: IngestionService) -> None:

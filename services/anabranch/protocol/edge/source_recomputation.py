@@ -16,14 +16,19 @@ Invariants:
     SX2 a batch whose beginning the log does not have makes its range unable, as does one that began
         where a setting of the file said.
     SX3 nothing is used unless every wanted bucket has the rows and the digest that the log has.
+    SX4 a batch is read only in the topics in which its offsets were recorded, where it is known
+        which these were, and only if they have all of its input: a topic that was deleted and
+        created again has other records at the same offsets, of which the digest does not compare
+        every value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.protocol.edge.ingestion import InputPartition, SourceProgress
+from anabranch.protocol.edge.missing_input import InputState, Lost, missing
 from anabranch.protocol.log.boundary_log import contents
 from anabranch.protocol.log.records import BoundaryRecord, InputPosition, Part
 from anabranch.protocol.stage.planner import TakenBucket
@@ -54,6 +59,21 @@ class Reread:
             if first < end.offset_next:
                 found[at] = first, end.offset_next
         return found
+
+    def lacks(self, now: InputState) -> str:
+        """Return why the input of the batch cannot be read again; empty if it can be (SX4).
+        ``now``: state of the partitions of ``ranges``.
+        """
+        ends = {(end.topic, end.partition): end for end in self.upto}
+        for at, (first, upto) in self.ranges().items():
+            for found in missing([replace(ends[at], offset_next=first), ends[at]], now):
+                if found.lost is Lost.REPLACED:
+                    return f"{found.topic} was deleted and created again since it was read"
+                where = f"{found.topic}[{found.partition}]"
+                if found.lost is Lost.CUT:
+                    return f"{where} ends at offset {found.next}, and those up to {upto} are needed"
+                return f"{where} has its records from offset {found.next} on, and {first} is needed"
+        return ""
 
 
 class SourceBatches:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from anabranch.protocol.edge.ingestion import SourceProgress
+from anabranch.protocol.edge.missing_input import InputState
 from anabranch.protocol.edge.source_recomputation import Reread, SourceBatches, differing
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, InputPosition, Part
@@ -91,3 +96,26 @@ def test_sx3_every_wanted_bucket_has_the_rows_and_the_digest_of_the_log() -> Non
     assert differing(wanted, [part(3, 2, 5)]) == 4
     assert differing(wanted, [part(3, 2, 6), part(4)]) == 3
     assert differing(wanted, [part(3, 1, 5), part(4)]) == 3
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "topic_id", "expected"),
+    [
+        (0, 30, "one", ""),
+        (10, 20, "one", ""),
+        (0, 30, "", ""),
+        (11, 30, "one", "cars[0] has its records from offset 11 on, and 10 is needed"),
+        (25, 30, "one", "cars[0] has its records from offset 25 on, and 10 is needed"),
+        (0, 19, "one", "cars[0] ends at offset 19, and those up to 20 are needed"),
+        (0, 5, "one", "cars[0] ends at offset 5, and those up to 20 are needed"),
+        (0, 30, "another", "cars was deleted and created again since it was read"),
+    ],
+)
+def test_sx4_a_batch_is_read_in_the_topic_that_was_read(
+    begins: int, ends: int, topic_id: str, expected: str
+) -> None:
+    before, upto = SourceProgress((at(10), at(5, 1)), 0), (at(20), at(5, 1))
+    batch = Reread(before, tuple(replace(each, topic_id="one") for each in upto), frozenset(), 9)
+    now = InputState({("cars", 0): (begins, ends)}, {"cars": topic_id} if topic_id else {})
+    assert batch.lacks(now) == expected
+    assert replace(batch, upto=upto).lacks(now) == ("" if topic_id == "another" else expected)
