@@ -86,7 +86,7 @@ JOBS ?= 2
 WAITING_JOBS ?= 6
 # A test process that breaks down ends the run: what it leaves undone is never waited for.
 PROCESSES := --max-worker-restart 0 --numprocesses
-# By files, in the order of tests/harness/order.py: the tests of some share a broker or a Spark.
+# By files, in the order of tests/harness/order.py: the tests of some share a broker, a Spark or what a process printed.
 DEALT := --dist loadfile --no-loadscope-reorder
 WAITING = $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) $(DEALT)
 # Who waits for real time goes first, but what computes gets enough for its own deadlines.
@@ -179,7 +179,7 @@ integration: install ## services on a real broker and Redis
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) $(DEALT) $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)
