@@ -94,12 +94,12 @@ POLITE := 15
 BEGUN_S := $(shell date +%s)
 
 .PHONY: test
-test: openssl lint classes ## everything CI runs; what computes fills the time in which tests on real servers wait (docs/benchmarks.md: how long)
+test: openssl lint ## everything CI runs; what computes fills the time in which tests on real servers wait (docs/benchmarks.md: how long)
 	@log=$$(mktemp); \
 	nice -n $(POLITE) $(MAKE) computing >"$$log" 2>&1 & \
 	beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true; wait $$beside || true; cat "$$log"; rm -f "$$log"' EXIT; \
-	ANABRANCH_TEST_BESIDE="$$beside $(JOBS)" $(MAKE) waiting spark; \
+	ANABRANCH_TEST_BESIDE="$$beside $(JOBS)" $(MAKE) classes waiting spark; \
 	wait $$beside; \
 	cat "$$log"; \
 	: >"$$log"; \
