@@ -171,7 +171,7 @@ def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, sec
     replica.close()
 
 
-@pytest.mark.parametrize("killed", ["out.0", "out.1"])
+@pytest.mark.parametrize("killed", ["out.0", pytest.param("out.1", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -122,6 +122,7 @@ class World:
             output.close()
 
 
+@pytest.mark.nightly  # by day: such a node is killed in test_split.py
 def test_a_node_with_a_shard_is_killed_and_nothing_is_lost_or_twice(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
