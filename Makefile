@@ -80,6 +80,8 @@ classes: install ## the archive with which Spark's Java starts in half of the ti
 
 # ---------------------------------------------------------------- checks
 
+# Each run tries its own examples of a property; make nightly tries ten times as many.
+FEW_EXAMPLES := ANABRANCH_TEST_EXAMPLES=0.4
 # How many processes at once, where nothing needs the machine for itself.
 JOBS ?= 2
 # The same of tests that mostly wait, for a broker or for what it makes others do.
@@ -88,7 +90,7 @@ WAITING_JOBS ?= 6
 PROCESSES := --max-worker-restart 0 --numprocesses
 # By files, in the order of tests/harness/order.py: the tests of some share a broker, a Spark or what a process printed.
 DEALT := --dist loadfile --no-loadscope-reorder
-WAITING = $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) $(DEALT)
+WAITING = $(FEW_EXAMPLES) $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) $(DEALT)
 # Who waits for real time goes first, but what computes gets enough for its own deadlines.
 POLITE := 15
 BEGUN_S := $(shell date +%s)
@@ -130,7 +132,7 @@ imports: install ## import-linter: imports go one way
 tidy: install ## purity, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
-UNIT := ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal
+UNIT := $(FEW_EXAMPLES) $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal
 
 # Tracing slows down all that runs under it, so only those tests do that are there to cover; with ARGS none does.
 .PHONY: unit

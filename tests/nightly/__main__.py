@@ -103,12 +103,13 @@ def steps(given: argparse.Namespace) -> list[Step]:
         Step(
             "properties",
             "Unit tests and properties, these with ten times the examples of `make test`",
-            f"{VARIABLE}=4 pytest tests/unit tests/properties",
+            f"{VARIABLE}=4 pytest tests/unit tests/properties tests/security/test_hostile_input.py",
             (
                 "pytest",
                 "--quiet",
                 "tests/unit",
                 "tests/properties",
+                "tests/security/test_hostile_input.py",
                 "--numprocesses",
                 jobs,
                 "--dist",

@@ -41,6 +41,8 @@ def expected(first: int, last: int) -> Counter[Any]:
     return Counter({(end * W, 2 * end - 1): 1 for end in range(first, last + 1, 2)})
 
 
+# By day: from the store on another node, test_scaling.py; without old input, test_recovery.py.
+@pytest.mark.nightly
 def test_a_stage_goes_on_on_another_machine(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
