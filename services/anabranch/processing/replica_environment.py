@@ -7,7 +7,7 @@ inputs and peers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from anabranch.ports import Clock, Condition, Turn
@@ -57,6 +57,13 @@ class HostProcess:
 
     def epoch_begun(self) -> None:
         """Note that this process's epoch is in the log and that the log is read through it."""
+
+    def beside(self, name: str, work: Callable[[], None]) -> None:
+        """Run ``work``, which nothing waits for, on a thread called ``name``. This process runs it
+        at once.
+        """
+        del name
+        work()
 
     def own_answers(self) -> bool:
         """Return whether the pipeline's own cluster answers. Called from several threads."""

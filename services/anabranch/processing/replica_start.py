@@ -4,7 +4,7 @@ recovery besides the process's own disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
@@ -102,6 +102,10 @@ class StartingProcess(HostProcess):
         """Note the end of ``phase`` of a standby's failover."""
         if self._warm_standby is not None:
             self._warm_standby.passed(phase)
+
+    def beside(self, name: str, work: Callable[[], None]) -> None:
+        """Run ``work``, which nothing waits for, on a thread called ``name``."""
+        self._context.threads.begin(name, work)
 
     def own_answers(self) -> bool:
         """Return whether the pipeline's own cluster answers. Called from several threads."""

@@ -6,6 +6,7 @@ boundary log, and through ``processing.replica_environment.Recovery``.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 from anabranch.ports import Checkpoints
@@ -16,6 +17,7 @@ from anabranch.protocol.log.timeline import (
     AppendBase,
     AwaitPeer,
     CheckEpoch,
+    Clean,
     Copy,
     CopyPeer,
     DiskStep,
@@ -139,6 +141,10 @@ class ReplicaSteps:
 
     def _on_disk(self, step: DiskStep) -> Answer:
         """Perform ``step`` on the disk, with the crash points of tests."""
+        if isinstance(step, Clean):
+            # Safe at any time (TI2), and gigabytes take a while, for which results would wait.
+            self._process.beside("remove older checkpoints", partial(self._clean, step))
+            return None
         answer = on_disk(self._disk, step)
         match step:
             case Copy():
@@ -148,6 +154,11 @@ class ReplicaSteps:
             case CopyPeer():
                 self._process.crash_point("processing.peer_copied")
         return answer
+
+    def _clean(self, step: Clean) -> None:
+        """Remove older checkpoints. The next start removes what cannot be removed now."""
+        with contextlib.suppress(OSError):
+            on_disk(self._disk, step)
 
     def _append_base(self, timeline: Timeline) -> None:
         """Append the base record of ``timeline`` to the boundary log."""

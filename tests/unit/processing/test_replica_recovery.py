@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.disk.spark_offsets import LoggedBatch
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.plan_offsets import position_fields
 from anabranch.pipeline.topic_names import TopicNames
+from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.stage.recovery import HaMode, PartnerWrong
 from harness import spark_files
 from harness.file_replica import (
+    INPUT,
     Conditions,
     FileReplica,
     Source,
@@ -135,6 +139,45 @@ def with_history(stage: Stage) -> FileReplica:
         stage.source.close(upto, *([upto - 1, upto] if upto % 8 else []))
         zero.settle()
     return zero
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_a_process_that_takes_over_runs_all_that_is_complete_in_its_first_batch(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, takes_over: bool
+) -> None:
+    """TI10: otherwise it runs the plan that the one before it has logged (rule 9)."""
+    zero = with_history(stage)
+    stage.source.close(21, 21)
+    zero.runner.tick()
+    before = position_fields(LoggedBatch(zero.checkpoint, zero.batch).offsets[0])
+    planned = zero.runner.advance(zero.checkpoint.name, INPUT, before)
+    assert planned is not None
+    spark_files.log_batch(zero.checkpoint, zero.batch + 1, [planned])
+    stage.source.close(23, 22, 23)
+    monkeypatch.setattr(Recovery, "takes_over", takes_over)
+    again = stage.start("0")
+    again.step()
+    assert stage_log_state(stage.log, NAMES).closed("0") == (23 if takes_over else 21)
+    again.settle()
+    stage.check(23)
+
+
+def test_older_checkpoints_are_removed_while_the_new_one_runs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero = with_history(stage)
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(HostProcess, "beside", lambda _self, _name, work: waiting.append(work))
+    again = stage.start("0")
+    stage.source.close(21, 21)
+    again.settle()
+    assert zero.checkpoint.exists()
+    waiting.pop()()
+    assert not zero.checkpoint.exists()
+    stage.check(21)
+    stage.start("0")
+    stage.lose_disk("0")
+    waiting.pop()()  # it removes nothing, and says nothing
 
 
 def test_a_replica_without_a_disk_starts_from_its_peers(stage: Stage) -> None:
