@@ -87,7 +87,7 @@ class ReplicaFolder:
             replica: place / life_folder(life) for replica, place in (peers or {}).items()
         }
         self._crash_point = crash_point
-        self._own_copy = self._copy_of(self._place.name)
+        self._own_copy = self._copy_of(self._place.name, self._check)
         self._peer_copies = {
             replica: made
             for replica, place in (peers or {}).items()
@@ -145,14 +145,7 @@ class ReplicaFolder:
         if self._own_copy is not None:
             own = newest_timeline(self._root)
             here = None if own is None else self.directory(own.name)
-            before = self._own_copy.position
             self._own_copy.refresh(self._position(), here)
-            fetched = self._own_copy.position
-            # Checked now, while no result waits for it: the start from the copy finds most files
-            # known.
-            if fetched is not None and fetched != before:
-                name, batch = fetched
-                self._first_whole(self._own_copy.directory(name), (batch,))
 
     def _position(self) -> Position | None:
         own = newest_timeline(self._root)
@@ -172,11 +165,13 @@ class ReplicaFolder:
             self._copy(copy.directory(name), name)
         self.write(timeline)
 
-    def _copy_of(self, place: str) -> StoredCopy | None:
+    def _copy_of(
+        self, place: str, check: Callable[[Path], None] = lambda _: None
+    ) -> StoredCopy | None:
         if self._stored is None:
             return None
         stored = self._stored(place, self._life)
-        return StoredCopy(stored, self._root / "stored" / place, self._crash_point)
+        return StoredCopy(stored, self._root / "stored" / place, self._crash_point, check)
 
     def directory(self, name: str) -> Path:
         """Return the checkpoint directory of a timeline."""
@@ -304,6 +299,12 @@ class ReplicaFolder:
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """Return the first of ``batches`` from which Spark can continue; None: none."""
         return self._first_whole(self.directory(name), batches)
+
+    def _check(self, directory: Path) -> None:
+        """Check the newest batch of a checkpoint, so that a start from a copy of it finds its files
+        known.
+        """
+        self._first_whole(directory, (last_commit(directory),))
 
     def _first_whole(self, directory: Path, batches: Sequence[int]) -> int | None:
         with self._checking:

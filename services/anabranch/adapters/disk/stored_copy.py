@@ -60,9 +60,12 @@ class StoredCopy:
         stored: StoredReplica,
         root: Path,
         crash_point: Callable[[str], None] = lambda _: None,
+        check: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """Prepare the copy in ``root``, which need not exist, without contacting the store."""
-        self._stored, self._crash_point = stored, crash_point
+        """Prepare the copy in ``root``, which need not exist, without contacting the store.
+        ``check``: called with each checkpoint before the copy has it.
+        """
+        self._stored, self._crash_point, self._check = stored, crash_point, check
         self.root, self._files = root, root / "files"
         self._name = ""
         """Name in the store of the checkpoint that this process has copied; empty: none."""
@@ -195,6 +198,8 @@ class StoredCopy:
         partial.mkdir(parents=True, exist_ok=True)
         move_paths(partial, Path(checkpoint.directory), directory)
         new_query_id(partial)
+        # Now, while no result waits for it.
+        self._check(partial)
         install(partial, directory)
         write_timeline(self.root / "timelines", timeline, checkpoint.timeline)
         self.bucket = spark_checkpoint_files.last_bucket_now(directory)
