@@ -51,6 +51,11 @@ class BlockTrimming:
             registry=context.registry,
         ).labels(context.pipeline.name)
 
+    def begin(self, stream: str) -> None:
+        """Forget what was read of the log of a stream, which is read anew."""
+        self._streams[stream] = TrimOffsets()
+        self._done.pop(stream, None)
+
     def seen(self, stream: str, entry: LogEntry, outcome: Outcome) -> None:
         """Note a record of a boundary log. Called right after the log state has accepted or
         rejected it.

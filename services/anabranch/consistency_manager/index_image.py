@@ -21,7 +21,7 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
 
 Invariants:
     CX1 the image depends only on the logs, and on where a log begins: two managers that have read
-        the same logs have the same image.
+        the same logs have the same image. A log that cannot be read any more is not in it.
     CX2 after ``rewrite_all`` and one complete writing, the index holds the image.
     CX3 a process whose heartbeats arrive is in the image, whatever its clock shows: time is
         observed, as in the failure detector.
@@ -113,6 +113,18 @@ class IndexImage:
 
     def _upto(self, stream: str, log_state: LogState) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.closed_upto)})
+
+    def forget(self, stream: str) -> bool:
+        """Drop what the log of ``stream`` said, which is read anew. Return whether the index may
+        hold keys that the image has no more, so that it must be written whole.
+        """
+        one = f"{self.prefix}stream:{stream}"
+        several = (f"{self.prefix}boundary:{stream}:", f"{self.prefix}tentative:{stream}:")
+        dropped = [key for key in self._hashes if key == one or key.startswith(several)]
+        for key in dropped:
+            del self._hashes[key]
+            self._dirty.pop(key, None)
+        return bool(dropped)
 
     def heartbeat(self, heartbeat: Heartbeat, monotonic_ms: int) -> bool:
         """Apply a heartbeat; return whether there was room to remember it. ``monotonic_ms``: of

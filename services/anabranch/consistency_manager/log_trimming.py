@@ -25,6 +25,7 @@ from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
 
 if TYPE_CHECKING:
+    from anabranch.consistency_manager.followed_stream import FollowedStream
     from anabranch.ports import LogAdmin, LogWriter
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.control.consistency import StreamAudit
@@ -62,21 +63,11 @@ class LogTrimming:
 
     def __init__(self, context: ServiceContext) -> None:
         """Prepare the logs. Nothing is contacted before something is due."""
-        pipeline = context.pipeline
-        self._context, self._logs = context, dict[str, _Log]()
-        for stream in pipeline.streams():
-            writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
-            state_horizon_ms = None if stage is None else stage.backup_horizon_ms
-            self._logs[stream] = _Log(
-                TopicPartition(pipeline.topic_names.boundaries(stream), 0),
-                writers[0],
-                buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
-                LogSnapshots(writers, limits.SNAPSHOT_EVERY_RECORDS),
-                owners_signer(pipeline, stream),
-            )
+        self._context, self._pipeline = context, context.pipeline
+        self._logs = {stream: self._new_log(stream) for stream in self._pipeline.streams()}
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None
-        registry, own = context.registry, pipeline.name
+        registry, own = context.registry, self._pipeline.name
         self._written = Counter(
             "anabranch_log_snapshots_written",
             "Log snapshots",
@@ -102,16 +93,32 @@ class LogTrimming:
             registry=registry,
         ).labels(own)
 
+    def _new_log(self, stream: str) -> _Log:
+        """Return the log of a stream of which nothing was read."""
+        pipeline = self._pipeline
+        writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
+        state_horizon_ms = None if stage is None else stage.backup_horizon_ms
+        return _Log(
+            TopicPartition(pipeline.topic_names.boundaries(stream), 0),
+            writers[0],
+            buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
+            LogSnapshots(writers, limits.SNAPSHOT_EVERY_RECORDS),
+            owners_signer(pipeline, stream),
+        )
+
+    def begin(self, stream: str) -> None:
+        """Forget what was read of the log of a stream, which is read anew."""
+        self._logs[stream] = self._new_log(stream)
+
     def seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Note a record of a boundary log. Called right after the log state has accepted or
         rejected it.
         """
         self._logs[stream].log_snapshots.seen(offset, entry, outcome)
 
-    def read_to_end(self) -> None:
-        """Note that every log was read to the end that it had at the start."""
-        for log in self._logs.values():
-            log.log_snapshots.read_to_end()
+    def read_to_end(self, stream: str) -> None:
+        """Note that the log of a stream was read to the end that it had when it was opened."""
+        self._logs[stream].log_snapshots.read_to_end()
 
     def forget(self, stream: str, reader: BoundaryReader, trim_point: int, audited: int) -> None:
         """Let the log state forget buckets that neither a log snapshot nor the audit needs. If a
@@ -125,22 +132,18 @@ class LogTrimming:
         )
         reader.log_state.forget(upto)
 
-    def round(
-        self,
-        readers: Mapping[str, BoundaryReader],
-        points: Mapping[str, int],
-        audits: Mapping[str, StreamAudit],
-    ) -> None:
-        """Write the log snapshots that are due, then delete what they cover. ``points``: trim
-        points that are in the manager's topic.
+    def round(self, streams: Mapping[str, FollowedStream], points: Mapping[str, int]) -> None:
+        """Write the log snapshots that are due of ``streams``, then delete what they cover.
+        ``points``: trim points that are in the manager's topic.
         """
         clock = self._context.clock
-        for stream, log in self._logs.items():
+        for stream, followed in streams.items():
+            log = self._logs[stream]
             if clock.monotonic_ms() < log.retry_at_ms:
                 continue
             try:
                 self._write_snapshot(
-                    stream, log, readers[stream], points.get(stream, 0), audits[stream]
+                    stream, log, followed.reader, points.get(stream, 0), followed.audit
                 )
                 self._delete_covered(stream, log)
             except (OutcomeUnknown, Unavailable) as error:

@@ -1,6 +1,10 @@
 """Service of the consistency manager: connects ``protocol.control.consistency``, ``fencing`` and
 ``trimming`` to the logs and the index.
 
+A stream whose log has lost records holds up no other one: it is named in the status and by an
+alarm, and until it can be read again nothing of it is trimmed, compared, or in the index
+(``protocol.log.unread_logs``).
+
 It has no state of its own. At start it reads the logs, from their beginning or from a log snapshot
 on, and draws the same conclusions again. Two managers may run at once; they write the same index.
 While the index cannot be reached everything else continues, and the writes due to it are kept,
@@ -10,7 +14,6 @@ bounded, until it can. The other services can do without its fences and trim poi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from prometheus_client import Counter, Gauge
@@ -20,22 +23,21 @@ from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.control import ManagerControl
 from anabranch.consistency_manager.float_audit import FloatAudit
+from anabranch.consistency_manager.followed_stream import FollowedStream
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.moves import MovesFollower
 from anabranch.consistency_manager.scaling import scaling_of
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import (
+    LOG_UNREAD,
     RECORD_REFUSED,
     AlarmBook,
-    GapBook,
     Mismatch,
-    StreamAudit,
 )
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
@@ -43,8 +45,7 @@ from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
-from anabranch.streams.boundary_reader import BoundaryReader
-from anabranch.streams.stream_logs import open_stream
+from anabranch.streams.followed_logs import FollowedLogs
 
 _IDLE_MS: Final = 50
 """Pause after a round without work, in ms."""
@@ -74,8 +75,15 @@ class ConsistencyManager:
         self._context = context
         self._pipeline = context.pipeline
         self._index = context.index
-        self._streams: dict[str, BoundaryReader] = {}
-        self._audits: dict[str, StreamAudit] = {}
+        self._streams = FollowedLogs(self._prepare, context.clock, context.logger)
+        self._readable: dict[str, FollowedStream] = {}
+        """Streams whose logs could be read in this round."""
+        self._lives: dict[str, str] = {}
+        """Life in which each stream was read."""
+        self._records = 0
+        """Number of records of boundary logs that were read."""
+        self._alarmed_unread: set[str] = set()
+        """Streams whose logs cannot be read, for which an alarm was raised."""
         self._alarms: LogWriter | None = None
         self._unsent: list[Alarm] = []
         self._alarms_next_ms = 0
@@ -90,21 +98,14 @@ class ConsistencyManager:
         self._log_trimming = LogTrimming(context)
         self._floats = FloatAudit(context)
         self._book = AlarmBook()
-        self._gaps = {
-            name: GapBook(
-                name,
-                known_horizon_buckets(self._pipeline, name),
-                self._pipeline.bucket_ms,
-            )
-            for name, stage in self._pipeline.stages.items()
-            if stage.ha == "amnesia"
-        }
         self._token = context.entropy.token()
         self._look = 0
         """Number of this manager's newest look at the index, which the index holds, too."""
         self._is_index_complete = False
         """Whether the index holds the image, as far as is known."""
         self._index_next_ms = 0
+        self._index_error: str | None = None
+        """Why the index cannot be reached; None: it could be."""
         self._check_next_ms = 0
         registry, own = context.registry, self._pipeline.name
         self._mismatches = Counter(
@@ -151,28 +152,26 @@ class ConsistencyManager:
         Raises:
             Unavailable: a topic is missing, or the broker does not answer.
         """
-        log = self._context.log
         self._check_topic_settings()
         # Before the logs: what they show again must not raise its alarm a second time.
         for alarm in self._old_alarms():
             self._book.known(alarm)
-        for stream in self._pipeline.streams():
-            writers = self._pipeline.stream_writers(stream)
-            self._audits[stream] = StreamAudit(stream, writers)
-            self._streams[stream] = open_stream(
-                log, self._pipeline, stream, listener=partial(self._seen, stream)
-            )
         self._control.start()
         self._moves.start()
-        for reader in self._streams.values():
-            reader.read_to_end()
-        self._log_trimming.read_to_end()
+        for stream in self._pipeline.streams():
+            self._streams.follow(stream)
+        self._read_streams()
+        if self._streams.why_unread.keys() - self._streams.stuck.keys():
+            raise Unavailable(self._streams.waits_for)
 
     def step(self) -> None:
         """Do one round: read all logs and control topics, raise alarms, trim, update the index."""
-        read = sum(reader.poll(0) for reader in self._streams.values())
+        before = self._records
+        self._read_streams()
+        streams = self._readable
+        read = self._records - before
         read += self._control.round(
-            {stream: reader.log_state.upto for stream, reader in self._streams.items()},
+            {stream: followed.log_state.upto for stream, followed in streams.items()},
             self.status.state,
         )
         for alarm in self._moves.round():
@@ -181,20 +180,57 @@ class ConsistencyManager:
             self._scaling.round()
         while self._control.alarms:
             self._raise_once(self._control.alarms.pop(0))
-        self._trimming.round(self._control.trim_points())
-        self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
-        for stream, reader in self._streams.items():
-            self._raise_once(self._floats.round(stream, reader.log_state, self._audits[stream]))
+        points = self._control.trim_points()
+        self._trimming.round({name: points[name] for name in points.keys() & streams.keys()})
+        self._log_trimming.round(streams, points)
+        for stream, followed in streams.items():
+            self._raise_once(self._floats.round(stream, followed.log_state, followed.audit))
         self._write_alarms()
         busy = self._write_index()
         self._report()
         if not read and not busy:
             self._context.clock.sleep_ms(_IDLE_MS)
 
+    def _prepare(self, stream: str) -> FollowedStream:
+        """Prepare to follow a stream from a log snapshot, or from the beginning of its log. What
+        was derived of it before is forgotten.
+        """
+        self._trimming.begin(stream)
+        self._log_trimming.begin(stream)
+        if self._image.forget(stream):
+            self._is_index_complete = False
+        return FollowedStream(self._context.log, self._pipeline, stream, self._lives, self._seen)
+
+    def _read_streams(self) -> None:
+        """Read the boundary logs of all streams, and raise an alarm for each one that cannot be
+        read until a person has restored it, once.
+
+        Raises:
+            Unavailable, DataMissing: after which this process must begin anew.
+        """
+        self._streams.poll()
+        for followed in self._streams.every.values():
+            if followed.ended_by is not None:
+                raise followed.ended_by
+        self._readable = {
+            stream: followed
+            for stream, followed in self._streams.every.items()
+            if self._streams.known(stream) and stream not in self._streams.why_unread
+        }
+        for stream in self._readable:
+            self._log_trimming.read_to_end(stream)
+        stuck = self._streams.stuck
+        for stream in stuck.keys() - self._alarmed_unread:
+            text = (
+                f"the boundary log of {stream} cannot be read: {stuck[stream]}. The manager goes on"
+                " with all other streams; of this one nothing is trimmed"
+            )
+            self._raise(Alarm(LOG_UNREAD, stream, -1, text, self._context.clock.now_ms()))
+        self._alarmed_unread = set(stuck)
+
     def stop(self) -> None:
         """Close readers, writers and threads. Idempotent."""
-        for reader in self._streams.values():
-            reader.close()
+        self._streams.close()
         self._control.close()
         if self._scaling is not None:
             self._scaling.close()
@@ -230,15 +266,18 @@ class ConsistencyManager:
             self._context.logger.warning("topic_differs", text=line)
         self._topic_differences = found
 
-    def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+    def _seen(
+        self, followed: FollowedStream, offset: int, entry: LogEntry, outcome: Outcome
+    ) -> None:
         """Handle a record of a boundary log. Called right after the log state has accepted or
         rejected it.
         """
-        reader = self._streams[stream]
+        self._records += 1
+        stream, reader = followed.stream, followed.reader
         log_state = reader.log_state
         self._trimming.seen(stream, entry, outcome)
         self._log_trimming.seen(stream, offset, entry, outcome)
-        for mismatch in self._audits[stream].seen(log_state, entry, outcome):
+        for mismatch in followed.audit.seen(log_state, entry, outcome):
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
                 self._fence(mismatch, replica, log_state)
@@ -246,14 +285,14 @@ class ConsistencyManager:
             text = f"a record in the log of {stream} does not count: {reader.refused}"
             written_ms = self._context.clock.now_ms()
             self._raise_once(Alarm(RECORD_REFUSED, stream, -1, text, written_ms))
-        if stream in self._gaps:
-            self._raise_once(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
+        if followed.gaps is not None:
+            self._raise_once(followed.gaps.seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
             self._image.boundary(stream, offset, entry, log_state)
         elif outcome.accepted and isinstance(entry, LogSnapshot):
             self._image.adopted(stream, entry, log_state)
         self._log_trimming.forget(
-            stream, reader, self._control.trim_point(stream), self._audits[stream].floor
+            stream, reader, self._control.trim_point(stream), followed.audit.floor
         )
 
     def _mismatch(self, mismatch: Mismatch) -> None:
@@ -359,11 +398,11 @@ class ConsistencyManager:
                 self._rebuild_index(index)
             return self._write_some(index)
         except Unavailable as error:
-            if self.status.waiting_for is None:
+            if self._index_error is None:
                 self._context.logger.warning("index_unavailable", error=str(error))
             self._index_failures.inc()
             self._index_next_ms = self._context.clock.monotonic_ms() + _RETRY_MS
-            self.status.waiting_for = f"index: {error}"
+            self._index_error = f"index: {error}"
             return False
 
     def _is_own(self, index: Index) -> bool:
@@ -408,7 +447,7 @@ class ConsistencyManager:
         for count in range(_WRITES_PER_ROUND):
             write = self._image.next_write(self._context.clock.monotonic_ms())
             if write is None:
-                self.status.waiting_for = None
+                self._index_error = None
                 return count > 0
             index.put(write.key, write.fields, expire_ms=write.expire_ms)
             crash_point("manager.index_written")
@@ -421,25 +460,26 @@ class ConsistencyManager:
         """
         return [
             stream
-            for stream, reader in self._streams.items()
+            for stream, followed in self._readable.items()
             if stream not in self._pipeline.stages
-            and reader.log_state.heirs
+            and followed.log_state.heirs
             and self._control.trim_point(stream)
-            >= max(reader.log_state.filled_upto, reader.log_state.closed_upto)
+            >= max(followed.log_state.filled_upto, followed.log_state.closed_upto)
         ]
 
     def _report(self) -> None:
-        uptos = {stream: reader.log_state.closed_upto for stream, reader in self._streams.items()}
-        for stream, reader in self._streams.items():
-            self._context.metrics.rejected(stream, reader.counts)
-            self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
-            self._uncompared.labels(self._pipeline.name, stream).set(
-                self._audits[stream].uncompared
-            )
-        for stream, gaps in self._gaps.items():
-            self._given_up.labels(self._pipeline.name, stream).set(gaps.lost)
+        streams, own = self._readable, self._pipeline.name
+        uptos = {stream: followed.log_state.closed_upto for stream, followed in streams.items()}
+        for stream, followed in streams.items():
+            self._context.metrics.rejected(stream, followed.reader.counts)
+            self._compared.labels(own, stream).set(followed.audit.compared)
+            self._uncompared.labels(own, stream).set(followed.audit.uncompared)
+            if followed.gaps is not None:
+                self._given_up.labels(own, stream).set(followed.gaps.lost)
+        waits = filter(None, (self._index_error, self._streams.waits_for))
+        self.status.waiting_for = "; ".join(waits) or None
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
-        ended = {stream for stream, each in self._streams.items() if each.log_state.heirs}
+        ended = {stream for stream, each in streams.items() if each.log_state.heirs}
         unread = {name for name, stage in self._pipeline.stages.items() if stage.parent} - {
             half for stream in ended for half in self._pipeline.halves(stream)
         }
@@ -453,11 +493,11 @@ class ConsistencyManager:
             },
             "processes": self._image.states(self._context.clock.monotonic_ms()),
             "versions": {
-                stream: reader.log_state.version
-                for stream, reader in self._streams.items()
+                stream: followed.log_state.version
+                for stream, followed in streams.items()
                 if stream in self._pipeline.stages
             },
-            "compared": {stream: audit.compared for stream, audit in self._audits.items()},
+            "compared": {stream: followed.audit.compared for stream, followed in streams.items()},
             "topics": self._topic_differences,
             "not_needed": self._unneeded_streams(),
             "outputs_away": [

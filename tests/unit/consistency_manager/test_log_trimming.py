@@ -191,7 +191,7 @@ def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went
     say, world.delivered = world.delivered, lambda bucket: None  # type: ignore[method-assign]
     world.close(60, manager)
     assert "readers need buckets from" in manager.status.detail["no_log_snapshot"]["totals"]  # type: ignore[index]
-    assert manager._streams["totals"].log_state.stable_parts < 100
+    assert manager._streams.every["totals"].log_state.stable_parts < 100
     world.delivered = say  # type: ignore[method-assign]
     world.close(30, manager)
     assert manager.status.detail["no_log_snapshot"] == {}
@@ -267,15 +267,12 @@ def test_a_broker_that_is_away_is_waited_for_once_in_a_round(
 
     monkeypatch.setattr(LogTrimming, "_write_snapshot", away)
     trimming._logs["other"] = replace(trimming._logs["totals"])
-    readers, audits = (
-        dict.fromkeys(trimming._logs, manager._streams["totals"]),
-        dict.fromkeys(trimming._logs, manager._audits["totals"]),
-    )
+    streams = dict.fromkeys(trimming._logs, manager._streams.every["totals"])
     for expected in (["totals"], ["totals", "other"], ["totals", "other"]):
-        trimming.round(readers, {}, audits)
+        trimming.round(streams, {})
         assert attempts == expected
     world.clock.advance(TRIM_EVERY_MS)
-    trimming.round(readers, {}, audits)
+    trimming.round(streams, {})
     assert attempts == ["totals", "other", "totals"]
 
 

@@ -88,6 +88,10 @@ RECORD_REFUSED: Final = "record_refused"
 """Kind of an alarm: a partner that may run a stage wrote a record into the stage's log that
 contradicts the pipeline file (``protocol.log.boundary_log``, BL22).
 """
+LOG_UNREAD: Final = "log_unread"
+"""Kind of an alarm: the boundary log of a stream has lost records, and a person must restore it
+(``protocol.log.unread_logs``, UR4).
+"""
 OVERLOAD_LASTS: Final = "overload_lasts"
 OUTPUT_AWAY: Final = "output_away"
 ROOM_WARNED_MS: Final = 3_600_000
