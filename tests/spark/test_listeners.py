@@ -10,6 +10,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,15 @@ def rpc_questions(session: SparkSession) -> dict[str, bytes]:
 def test_the_services_of_spark_answer_nobody(session: SparkSession) -> None:
     ports, questions = ports_of([java_of(session)]), rpc_questions(session)
     assert len(ports) >= 3, "the driver's, the block manager's, Py4J's"
-    answered = {
-        (name, reply[:100])
-        for port in ports
-        for name, question in questions.items()
-        if (reply := answer(port, question))[8:9] == bytes([RPC_RESPONSE])
-    }
+    asked = [(port, name) for port in ports for name in questions]
+    # All at once: each service that answers nothing is waited for ANSWER_S.
+    with ThreadPoolExecutor(len(asked)) as clients:
+        replies = clients.map(lambda each: answer(each[0], questions[each[1]]), asked)
+        answered = {
+            (name, reply[:100])
+            for (_, name), reply in zip(asked, replies, strict=True)
+            if reply[8:9] == bytes([RPC_RESPONSE])
+        }
     assert answered == set()
 
 
