@@ -58,7 +58,7 @@ from simulation import (
 from simulation import faults as fault_plans
 from simulation.decoding import decoded_once
 from simulation.disk import Machine, SimulatedDisk
-from simulation.ends import Life
+from simulation.ends import BEGINS_MS, Life
 from simulation.engine import SimulatedEngine
 from simulation.faults import Fault
 from simulation.history import History
@@ -467,7 +467,9 @@ class World:
                     f"leaks: {key}: there are directories of other lives of its log:"
                     f" {sorted(self.machines[key].other_lives)}"
                 )
-            if service.buckets_remembered and not self.producers.gone:
+            # What a process that has just begun has read waits for the first request of its query.
+            has_asked = self.scheduler.now_ms - runs.lives[-1].begun_ms > BEGINS_MS
+            if service.buckets_remembered and has_asked and not self.producers.gone:
                 self.unexpected.append(
                     f"leaks: {key}: {service.buckets_remembered} buckets are in memory that all"
                     " queries have read"
