@@ -16,7 +16,7 @@ from anabranch.codec.plan_offsets import position_fields
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.protocol.stage.recovery import HaMode, PartnerWrong
 from harness import spark_files
 from harness.file_replica import (
@@ -466,6 +466,32 @@ def test_la2_nor_where_a_peer_has_begun_behind_them_and_has_results(
     assert again.runner.given_up == 6 + AHEAD
     again.settle()
     assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
+
+
+@pytest.mark.parametrize("ha", ["active", "upstream_backup", "amnesia"])
+def test_a_first_plan_with_a_result_is_not_run_again_without_its_blocks(
+    stage: Stage, ha: HaMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died between its first result and its first commit, and its blocks were deleted
+    while the stage was away. It has something to lose: the next process waits for them.
+    """
+    stage.source.close(16, *range(1, 17))
+    first = stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha)
+    finish = first.runner.finish
+
+    def crash(name: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        finish(name, batch, parts)
+        raise Crash
+
+    monkeypatch.setattr(first.runner, "finish", crash)
+    with pytest.raises(Crash):
+        first.step()
+    first.close()
+    assert stage_log_state(stage.log, NAMES).origin("0").has_results
+    stage.source.trim(6)
+    with pytest.raises(Crash):
+        stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha)
+    assert stage.waited == ["a from bucket 1 on"]
 
 
 def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
