@@ -161,7 +161,7 @@ def test_numbers_are_kept_for_their_owner_alone_and_a_new_process_goes_on(
     world: AuditedStage,
 ) -> None:
     with running(world) as auditor:
-        rounds(world, auditor, 2)
+        rounds(world, auditor, 3)
     assert stat.S_IMODE(world.numbers_file.stat().st_mode) == 0o600
     (committed,) = world.auditor_entries()
     world.spoil = lambda bucket, table: table if world.spoilt else doubled(table)
