@@ -98,9 +98,10 @@ _SHARE_BUCKETS_MIN = 4
 
 def check_shares(run: Run) -> list[str]:
     """Check that the branch of an overloaded stage keeps at least half of the rows that its process
-    could process, if it had the processor for itself (OV3). A batch takes no longer than a target,
-    and where batches keep a pace the processor is idle from then on. Only where nothing fails, and
-    rows are left out one by one: of few keys a share is not that of their rows.
+    could process besides what its buckets take, if it had the processor for itself (OV3). A
+    batch takes no longer than a target, and where batches keep a pace the processor is idle from
+    then on. Only where nothing fails, and rows are left out one by one: of few keys a share is not
+    that of their rows.
     """
     options = run.options
     (begin, end, times), width_ms = options.rush, options.bucket_ms
@@ -117,6 +118,7 @@ def check_shares(run: Run) -> list[str]:
     wait = waits(run.pipeline, stage.name)
     target_ms = target_of(wait.first_ms, wait.next_ms)
     usable_ms = (end - begin) * width_ms * target_ms // max(target_ms, stage.pace_ms)
+    usable_ms = max(0, usable_ms - (end - begin) * width_ms * stage.bucket_percent // 100)
     least = min(KEPT_ALL, KEPT_ALL * usable_ms // (rows * stage.row_ms)) // 2
     settled = first + _SETTLED_MS // width_ms
     kept: dict[str, list[int]] = {}

@@ -134,6 +134,12 @@ def branch_failure(text: str, choice: int) -> Exception:
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
+def _buckets_taken(offsets: Mapping[str, Offset]) -> int:
+    """Return the number of buckets of which a batch takes rows, few as it may keep."""
+    taken = (each for offset in offsets.values() for each in taken_by_stream(offset).values())
+    return len({bucket for each in taken for bucket, _, parts in each if parts})
+
+
 def _schema(options: StageOptions, version: int) -> pa.Schema:
     """Return the columns of a stage's results, as that version of its function makes them."""
     if new_column.adds(options, version):
@@ -557,7 +563,9 @@ class SimulatedQuery:
         ]
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
-        self._core.work(clock, len(rows) * stage.row_ms)
+        per_bucket_ms = stage.bucket_percent * width_ms // 100
+        buckets = _buckets_taken(logged.offsets) if per_bucket_ms else 0
+        self._core.work(clock, len(rows) * stage.row_ms + buckets * per_bucket_ms)
         start = task.driver.begin(
             task.query,
             [logged.offsets[source] for source, _ in stage.sources],

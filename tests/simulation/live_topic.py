@@ -258,7 +258,9 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
     # A reader counts its wait from the last record of a stage that sheds, which a batch delays.
     rows_max = max(Counter(bucket for _, bucket in arrivals).values(), default=0)
     engines_ms += sum(
-        stage.row_ms * rows_max for stage in run.options.stages if stage.sheds and stage.name in own
+        stage.row_ms * rows_max + width_ms * stage.bucket_percent // 100
+        for stage in run.options.stages
+        if stage.sheds and stage.name in own
     )
     bound_ms = (
         normal_ms(run.pipeline, output.stream)

@@ -69,6 +69,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "successor_keeps_its_share": 899,
     "overload_never_ends": 899,
     "correction_never_has_its_turn": 197,
+    "correction_runs_beside_a_late_branch": 3076,
     "rows_of_another_stage_are_kept": 899,
     "what_is_left_out_is_not_said": 899,
     "what_the_input_lacks_is_not_claimed": 185,
@@ -309,6 +310,7 @@ def _near(chosen: Options) -> set[str]:
         "earlier upsert view": chosen.has_earlier_life and chosen.is_live and chosen.is_upsert,
         "bad records": chosen.hostile_percent > 0,
         "bounded output": chosen.output_bytes_max is not None,
+        "costly buckets": any(stage.bucket_percent for stage in chosen.stages),
     }
     return {name for name, is_there in traits.items() if is_there}
 

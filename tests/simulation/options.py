@@ -57,6 +57,10 @@ class StageOptions:
     """See ``BatchRules``."""
     row_ms: int = 0
     """Processor time that each row of a batch takes, in ms. The queries of a process share it."""
+    bucket_percent: int = 0
+    """Processor time that each bucket with rows takes besides, few as the kept ones may be, in per
+    cent of its width.
+    """
     cores: int = 2
     """Number of tasks that its node runs at once. The processor is shared whatever it is."""
     sheds: bool = False

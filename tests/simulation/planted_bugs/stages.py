@@ -709,6 +709,16 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
+        "correction_runs_beside_a_late_branch",
+        _REPLICA + "._goes_first",
+        "reason=is_behind",
+        "reason=False",
+        "OV10",
+        scenario="overload",
+        needs=("costly buckets",),
+        by=("delays",),
+    ),
+    Mutant(
         "rows_of_another_stage_are_kept",
         "codec.kept_rows:kept_mask",
         "mix(identities ^ np.uint64(salt))",
