@@ -489,8 +489,9 @@ class TestQuestions:
     def test_a_reader_that_only_asks_gets_a_new_client_after_long_without_an_answer(
         self, clients: list[Consumer], time: Time
     ) -> None:
-        """As one that looks whether quiet partitions are empty: it would never know again. A slow
-        connection needs its time, and one answer shows that there is one.
+        """A source asks so whether its quiet partitions are empty, and with a client that has
+        stopped it would never know again. A slow connection needs its time, and one answer shows
+        that there is one.
         """
         reader = KafkaLogReader(lambda: KafkaSettings("nowhere:1"), committed=False, headers=False)
         for _ in range(2):
@@ -510,7 +511,7 @@ class TestQuestions:
         assert [client.closed for client in clients] == [1, 0]
 
     def test_a_new_client_looks_up_the_leaders_of_all_topics(self, clients: list[Consumer]) -> None:
-        """A request to a leader that it does not know would free memory twice."""
+        """A client that asks a leader which it does not know would free memory twice."""
         reader = KafkaLogReader(
             lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
         )
