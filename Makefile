@@ -163,7 +163,7 @@ MINUTES ?= 3
 RUNS ?=
 
 .PHONY: chaos
-chaos: classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1"; "--elastic": moves and a split among them)
+chaos: classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1"; "--elastic": moves and a split among them; "--overload": rushes)
 	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(or $(RUNS),1) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: moves

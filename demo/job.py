@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from demo import consuming
 from demo.comparing import Delivered
 from demo.story import LiveTopic
-from demo.tentative import Road
+from demo.tentative import Kept, Road
 from demo.traffic import Rejected
 
 T = TypeVar("T")
@@ -48,8 +48,8 @@ class Job:
     free_vehicles: int
     free_speed: int
 
-    def road(self, reports: pl.DataFrame) -> Road:
-        """Return the road of this job with ``reports``."""
+    def road(self, reports: pl.DataFrame, kept: Kept | None = None) -> Road:
+        """Return the road of this job with ``reports``. ``kept``: as in ``Road``."""
         return Road(
             reports,
             self.sources,
@@ -58,6 +58,7 @@ class Job:
             self.free_vehicles,
             self.free_speed,
             self.partitions,
+            kept,
         )
 
 

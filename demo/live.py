@@ -60,6 +60,7 @@ def live_record(
             missing=tuple(name for name in named.get("anabranch-missing", "").split(",") if name),
             event_time_ms=event_time_ms,
             received_ms=received_ms,
+            shed=int(named.get("anabranch-shed", 0)),
         )
     if kind not in _CONTROL:
         raise ValueError(f"a live topic has no records of kind {kind!r}")

@@ -56,6 +56,8 @@ class LiveRecord(NamedTuple):
     """In a boundary, the end of bucket ``stable``."""
     event_time_ms: int = 0
     received_ms: int = 0
+    shed: int = 0
+    """Per mille of the rows that a tentative result lacks because a stage left them out."""
 
 
 @dataclass

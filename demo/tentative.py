@@ -19,20 +19,30 @@ streams. So of a tentative bucket
         named are some of the whole answer's, in its order. (Of one whose source is named, too,
         nothing is judged.)
 
+    TT7 all results state the same share of left-out rows, and one only where a stage leaves out
+        rows (``Road.kept``). Instead of TT2 and TT3 those that state one are each made from at
+        least the reports of its segment that are kept at this share (none, if the source is named,
+        too), and at most from all: a report that is kept at some share is kept at every smaller
+        one, and the stated share is the largest of any bucket in the window. So vehicles and
+        average speed are between what such reports give, the toll is that of both, and a segment
+        of which a report is kept has a result.
+
 And a bucket that is shown without a single result has, in the whole answer, only results of
-expressways whose sources were missing (TT5).
+expressways whose sources were missing, or of segments of which no report was kept (TT5).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from demo import oracle
@@ -58,6 +68,8 @@ is tried.
 """
 _Place = tuple[int, int]
 """Direction and segment."""
+Kept = Callable[[int], npt.NDArray[np.bool_]]
+"""Function of the per mille that is left out: for each report, whether it is kept."""
 
 
 class _Report(NamedTuple):
@@ -79,6 +91,8 @@ class Road:
     free_vehicles: int
     free_speed: int
     partitions: int
+    kept: Kept | None = None
+    """Reports that the overloaded stage keeps; None: no stage leaves out any."""
     _tried: dict[tuple[int, tuple[Result, ...]], bool] = field(default_factory=dict)
 
     @cached_property
@@ -118,6 +132,68 @@ class Road:
                 return True
         return False
 
+    def wrong_share(
+        self, bucket: int, xway: int, rows: Sequence[Result], shed: int, *, is_missing: bool
+    ) -> str:
+        """Return why ``rows`` are not the tolls of an expressway of whose reports ``shed`` per
+        mille are left out (TT7); empty: they are. ``is_missing``: its source is, too.
+        """
+        stated = _stated(rows)
+        if rows != self._tolls(bucket, xway, stated):
+            return "toll, order, key, time or partition differ from those of the stated values"
+        reports = {} if self.kept is None else self._by_place(bucket, xway, self.kept(shed))
+        for place in reports.keys() | stated.keys():
+            kept, others = reports.get(place, ([], []))
+            least = [] if is_missing else kept
+            more = [*kept, *others] if is_missing else others
+            if (place in stated or least) and not _is_between(stated.get(place), least, more):
+                return (
+                    f"direction and segment {place} have average speed and vehicles"
+                    f" {stated.get(place)} of {len(least)} kept reports and {len(more)} others"
+                )
+        return ""
+
+    def must_have(self, bucket: int, row: Result, shed: int) -> bool:
+        """Return whether a report is kept of the segment of ``row`` if ``shed`` per mille are left
+        out.
+        """
+        if self.kept is None:
+            return True
+        ((place, _),) = _stated([row]).items()
+        return bool(self._by_place(bucket, _xway(row), self.kept(shed))[place][0])
+
+    def _by_place(
+        self, bucket: int, xway: int, kept: npt.NDArray[np.bool_]
+    ) -> Mapping[_Place, tuple[list[_Report], list[_Report]]]:
+        """Return the reports of each segment in the window of a bucket: kept ones, and others."""
+        end_ms = bucket * self.bucket_ms
+        mine = self.reports.with_columns(pl.Series("kept", kept)).filter(
+            pl.col("xway") == xway,
+            pl.col("time") >= end_ms - self.window_ms,
+            pl.col("time") < end_ms,
+        )
+        found: dict[_Place, tuple[list[_Report], list[_Report]]] = {}
+        for direction, seg, speed, vehicle, is_kept in mine.select(
+            "dir", "seg", "speed", "vehicle", "kept"
+        ).iter_rows():
+            both = found.setdefault((direction, seg), ([], []))
+            both[0 if is_kept else 1].append(_Report(speed, vehicle, 0))
+        return found
+
+    def _tolls(
+        self, bucket: int, xway: int, stated: Mapping[_Place, tuple[int, int]]
+    ) -> list[Result]:
+        """Return the results with the stated average speeds and vehicles."""
+        rows = [
+            (xway, *place, bucket * self.bucket_ms, speed, vehicles)
+            for place, (speed, vehicles) in stated.items()
+        ]
+        names = ("xway", "dir", "seg", "window_end_ms", "average_speed", "vehicles")
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        statistics = pl.DataFrame(columns, dict.fromkeys(names, pl.Int64), strict=False)
+        tolls = oracle.tolls(statistics, self.free_vehicles, self.free_speed)
+        return oracle.results(OUTPUT, tolls, self.bucket_ms, self.partitions).get(bucket, [])
+
     def _results(self, reports: pl.DataFrame) -> dict[int, list[Result]]:
         """Compute the answer to some reports."""
         rows = oracle.answers(
@@ -137,6 +213,33 @@ def _stated(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
         (value.get("dir"), value.get("seg")): (value.get("average_speed"), value.get("vehicles"))
         for value in values
     }
+
+
+def _is_between(
+    stated: tuple[int, int] | None, least: Sequence[_Report], more: Sequence[_Report]
+) -> bool:
+    """Return whether average speed and vehicles are between those of the reports ``least`` and some
+    of ``more``.
+    """
+    if stated is None or not (least or more):
+        return False
+    average, vehicles = stated
+    fewest = max(1, len({report.vehicle for report in least}))
+    sure, rest = [report.speed for report in least], [report.speed for report in more]
+    lowest = _lowest(sure, rest)
+    highest = -_lowest([-speed for speed in sure], [-speed for speed in rest])
+    most = len({report.vehicle for report in (*least, *more)})
+    return fewest <= vehicles <= most and math.floor(lowest) <= average <= highest
+
+
+def _lowest(sure: Sequence[int], rest: Iterable[int]) -> float:
+    """Return the lowest average of ``sure`` and some of ``rest``."""
+    total, number = sum(sure), len(sure)
+    lowest = total / number if number else math.inf
+    for value in sorted(rest):
+        total, number = total + value, number + 1
+        lowest = min(lowest, total / number)
+    return lowest
 
 
 def _arrivals(
@@ -253,6 +356,7 @@ def check(
     road: Road,
     may_miss: Callable[[int], Collection[str]],
     missing_of: Callable[[int], Collection[str]],
+    shed_of: Callable[[int], int] = lambda _: 0,
 ) -> list[str]:
     """Check the tentative results of a live topic. Return what is wrong, in words.
 
@@ -261,6 +365,7 @@ def check(
         road: The traffic.
         may_miss: Streams that a result of a bucket may name.
         missing_of: Streams that were missing for a bucket that is shown without results.
+        shed_of: Per mille of the rows that such a bucket lacks.
     """
     wrong: list[str] = []
     upto = 0
@@ -277,7 +382,7 @@ def check(
         covered = max(upto, transaction.stable)
         for bucket in road.answer if transaction.shown > covered else ():
             if covered < bucket <= transaction.shown and bucket not in shown:
-                there = _must_be(bucket, road, missing_of(bucket))
+                there = _must_be(bucket, road, missing_of(bucket), shed_of(bucket))
                 wrong += (
                     [
                         (
@@ -292,20 +397,29 @@ def check(
     return wrong
 
 
-def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
-    """Return the results that a bucket must have without the streams ``missing`` (TT5)."""
+def _must_be(bucket: int, road: Road, missing: Collection[str], shed: int) -> list[Result]:
+    """Return the results that a bucket must have without the streams ``missing``, and without
+    ``shed`` per mille of the rows (TT5).
+    """
     if not {STAGE, *HALVES}.isdisjoint(missing):
         return []
-    return [row for row in road.answer[bucket] if road.sources[_xway(row)] not in missing]
+    return [
+        row
+        for row in road.answer[bucket]
+        if road.sources[_xway(row)] not in missing and road.must_have(bucket, row, shed)
+    ]
 
 
 def _check(
     bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]
 ) -> Iterator[str]:
-    """Check one bucket as one transaction shows it (TT1 to TT4)."""
-    origins = {(record.missing, record.branch) for record in records}
+    """Check one bucket as one transaction shows it (TT1 to TT4, TT6, TT7)."""
+    origins = {(record.missing, record.branch, record.shed) for record in records}
     if len(origins) > 1:
-        yield f"its results name different streams or branches: {sorted(origins)}"
+        yield f"its results name different streams, branches or shares: {sorted(origins)}"
+    shed = max(record.shed for record in records)
+    if shed and road.kept is None:
+        yield f"its results lack {shed} per mille of the rows, and no stage leaves out any"
     missing = {name for record in records for name in record.missing}
     if not missing <= set(may_miss):
         yield f"its results name {sorted(missing - set(may_miss))}, which cannot have been missing"
@@ -328,6 +442,11 @@ def _check(
                     f"it has results of expressway {xway} that the whole answer has not, though"
                     " only those of some segments are missing"
                 )
+            continue
+        if shed and road.kept is not None:
+            wrong = road.wrong_share(bucket, xway, mine, shed, is_missing=source in missing)
+            if wrong:
+                yield f"its results of expressway {xway}, which lack {shed} per mille: {wrong}"
             continue
         if mine != whole and (source not in missing or not road.can_be(bucket, xway, mine)):
             other = next(

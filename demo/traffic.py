@@ -22,7 +22,7 @@ import random
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -211,8 +211,14 @@ def spoil(report: Report, reason: str) -> bytes | None:
     return makers[reason]()
 
 
-def plan(traffic: Traffic) -> Iterator[Planned]:
-    """Yield all records in the order in which they are due."""
+def plan(traffic: Traffic, per_turn: Sequence[int] = ()) -> Iterator[Planned]:
+    """Yield all records in the order in which they are due.
+
+    Args:
+        traffic: Parameters.
+        per_turn: Number of reports of each expressway in each turn, which may change meanwhile;
+            empty: one of each.
+    """
     roads = [Expressway(number, traffic) for number in range(traffic.expressways)]
     choice = random.Random(traffic.seed)
     late_from_ms = traffic.start_ms + LATE_AFTER_MS
@@ -220,10 +226,12 @@ def plan(traffic: Traffic) -> Iterator[Planned]:
     for turn in range(turns):
         due_ms = traffic.start_ms + turn * 1_000 // traffic.rate
         for road in range(traffic.expressways):
-            older_ms = int(choice.random() * OUT_OF_ORDERNESS_MS)
-            report = roads[road].report(max(traffic.start_ms, due_ms - older_ms))
-            yield Planned(due_ms, road, report.vehicle, encode(report), report, "")
-            if choice.random() < traffic.bad_share:
+            for _ in range(per_turn[road] if per_turn else 1):
+                older_ms = int(choice.random() * OUT_OF_ORDERNESS_MS)
+                report = roads[road].report(max(traffic.start_ms, due_ms - older_ms))
+                yield Planned(due_ms, road, report.vehicle, encode(report), report, "")
+                if choice.random() >= traffic.bad_share:
+                    continue
                 reason = choice.choice(BAD)
                 if reason == "late" and (due_ms < late_from_ms or not traffic.has_late):
                     reason = "not_json"
@@ -313,6 +321,8 @@ class TrafficWriter:
         self._partitions = {topic: self._partition_count(topic) for topic in topics}
         self._errors: list[KafkaError] = []
         self.written = 0
+        self.per_turn = [1] * len(topics)
+        """Number of reports of each expressway in each turn. Another thread may change it."""
         self.behind_ms_max = 0
         """How far the generator itself was behind its schedule at worst."""
 
@@ -333,7 +343,7 @@ class TrafficWriter:
             KafkaException: a record could not be written.
         """
         truth = Truth()
-        for planned in plan(traffic):
+        for planned in plan(traffic, self.per_turn):
             if is_paced:
                 self._wait_for(planned.due_ms)
             if stop():

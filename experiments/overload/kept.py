@@ -10,10 +10,12 @@ exact for the keys that are kept.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.codec.blocks import row_hashes
@@ -53,26 +55,52 @@ def least_of(
     result lacks, for the least result that it may show; None where a function of the user chooses
     the rows, or the stage whose rows are left out is not that of the output.
     """
-    stage = pipeline.stages[pipeline.outputs[output].stage]
-    key = stage.shed.by.get("passages")
-    if stage.shed.kind not in ("rows", "keys") or key is None or "passages" not in stage.reads:
+    stage = pipeline.outputs[output].stage
+    columns = list(zip(*[(*each, each.time_ms) for each in passages], strict=True))
+    kept = kept_of(pipeline, stage, "passages", columns)
+    if kept is None:
         return None
-    columns = zip(*[(*each, each.time_ms) for each in passages], strict=True)
-    schema = source_schema(pipeline, "passages")
-    table = pa.table([pa.array(column, pa.int64()) for column in columns], schema=schema)
-    identities = row_hashes(table.select(list(key)) if key else table)
-    salt = salt_of(stage.name)
     places: Mapping[tuple[int, int], list[int]] = defaultdict(list)
     for place, each in enumerate(passages):
         places[(each.time_ms // window_ms + 1) * window_ms, each.gate].append(place)
-    masks: dict[int, np.ndarray] = {}
 
     def least(window: tuple[int, int], shed: int) -> Result:
-        if shed not in masks:
-            masks[shed] = kept_mask(identities, salt, KEPT_ALL - shed)
-        return result_of([passages[place] for place in places[window] if masks[shed][place]])
+        mask = kept(shed)
+        return result_of([passages[place] for place in places[window] if mask[place]])
 
     return least
+
+
+def kept_of(
+    pipeline: Pipeline, stage_name: str, source: str, columns: Iterable[Sequence[int]]
+) -> Callable[[int], npt.NDArray[np.bool_]] | None:
+    """Return a function of the per mille of rows that are left out: for each row of a source,
+    whether the stage keeps it. None where it leaves out no rows of the source, or a function of the
+    user chooses them.
+
+    Args:
+        pipeline: The pipeline.
+        stage_name: Name of the stage.
+        source: Name of the source.
+        columns: Columns of its rows, in the order of its record, and event time in ms.
+    """
+    stage = pipeline.stages[stage_name]
+    key = stage.shed.by.get(source)
+    if stage.shed.kind not in ("rows", "keys") or key is None or source not in stage.reads:
+        return None
+    schema = source_schema(pipeline, source)
+    table = pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+    identities = row_hashes(table.select(list(key)) if key else table)
+    salt = salt_of(stage.name)
+
+    @cache
+    def kept(shed: int) -> npt.NDArray[np.bool_]:
+        return kept_mask(identities, salt, KEPT_ALL - shed)
+
+    return kept
 
 
 def is_sound(found: Result, least: Result, whole: Result) -> bool:

@@ -19,7 +19,7 @@ from chaos import judgement
 from chaos.judgement import Injected, Recovery
 from chaos.rate import in_words
 from chaos.run import CALM_S, POOL, WARM_S, Verdict, as_json, kinds, run, schedule_text
-from chaos.schedule import Kind, draw, kinds_of
+from chaos.schedule import ELASTIC, OVERLOAD, Kind, draw, kinds_of
 from demo.comparing import percentile_ms
 from demo.deployment import DeploymentError
 
@@ -56,7 +56,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=_kinds,
         help=f"only these, with commas: {','.join(Kind)}",
     )
-    parser.add_argument(
+    own_pipeline = parser.add_mutually_exclusive_group()
+    own_pipeline.add_argument(
+        "--overload",
+        action="store_true",
+        help=(
+            "the first stage is slow and may leave out rows, and every other fault is a rush of"
+            " reports"
+        ),
+    )
+    own_pipeline.add_argument(
         "--elastic",
         action="store_true",
         help=(
@@ -108,10 +117,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep them after a clean run, too")
     parser.add_argument("--show", action="store_true", help="only show what would happen")
     options = parser.parse_args(arguments)
-    possible = kinds_of(is_elastic=options.elastic)
+    possible = kinds_of(is_elastic=options.elastic, is_overload=options.overload)
     for kind in options.faults or ():
         if kind not in possible:
-            parser.error(f"{kind}: only {'without' if options.elastic else 'with'} --elastic")
+            option = "--overload" if kind in OVERLOAD else "--elastic"
+            needs = "with" if kind in OVERLOAD | ELASTIC else "without"
+            parser.error(f"{kind}: only {needs} {option}")
     return options
 
 
@@ -198,6 +209,7 @@ def counts(verdict: Verdict) -> Table:
     )
     for where, number in verdict.repeats.items():
         table.add_row(f"repeated before de-duplication: {where}", f"{number:,}")
+    table.add_row("results that lack rows", f"{verdict.shed:,}")
     for stream, rejected in verdict.rejected_boundaries.items():
         table.add_row(
             f"boundary records of {stream}",

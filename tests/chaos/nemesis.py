@@ -78,13 +78,17 @@ class Nemesis(threading.Thread):
         journal: Path,
         say: Callable[[str], None],
         until_s: float,
+        rush: Callable[[str, bool], None] = lambda *_: None,
     ) -> None:
-        """``until_s``: after this many seconds none begins any more, however late this is."""
+        """``until_s``: after this many seconds none begins any more, however late this is.
+        ``rush``: begins or ends a rush at a source, of which it gets the process.
+        """
         super().__init__(name="nemesis", daemon=True)
         self._state_dir = state_dir
         self._faults = faults
         self._journal = journal
         self._until_s = until_s
+        self._rush = rush
         self._say = say
         self._stop_requested = threading.Event()
         self._pause = threading.Event()
@@ -211,6 +215,8 @@ class Nemesis(threading.Thread):
         drill = self._drill()
         if fault.kind in {*_CUTS, Kind.SLOW}:
             drill.heal(fault.target)
+        elif fault.kind is Kind.RUSH:
+            self._rush(fault.target, False)
         elif fault.kind is Kind.ZOMBIE:
             replaced = self._await_copy(fault)
             self._resume(fault.target)
@@ -256,6 +262,8 @@ class Nemesis(threading.Thread):
                 self._move(fault)
             case Kind.SPLIT:
                 self._split()
+            case Kind.RUSH:
+                self._rush(fault.target, True)
             case _:
                 drill.cut(target, _CUTS[fault.kind])
 

@@ -49,10 +49,12 @@ from demo.machine_watch import MachineWatch
 from demo.process_tree import TreeMeter
 from demo.stalls import Apart, Stall, judged
 from demo.traffic import Traffic, TrafficWriter, Truth, span
+from experiments.overload.kept import kept_of
 from harness.waiting import wait_until
 
 T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
+SLOW_STAGES: Final = PIPELINE.parents[2] / "experiments" / "overload" / "slow_stages.py"
 WINDOW_S = 2
 """Window of the statistics, in seconds: recovery cannot be seen any finer than results come."""
 FREE_VEHICLES = 4
@@ -104,6 +106,8 @@ class Verdict:
     stalls: list[Stall]
     split: list[str] = field(default_factory=list)
     """Shards that were split, whose halves took over."""
+    shed: int = 0
+    """Number of tentative results that lack rows which an overloaded stage left out."""
     memory_peak_bytes: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
@@ -135,11 +139,22 @@ class Happened(NamedTuple):
 POOL: Final = "north.7"
 """Node without replicas of its own, in an elastic run."""
 SHARD_KEY: Final = ["xway", "dir", "seg"]
+SHED: Final = ("rows", "keys")
+"""Choices of the rows that the first stage leaves out in an overloaded run, by the seed."""
+OVERLOAD_MAX_DELAY: Final = "6s"
+"""Bound in an overloaded run. A batch takes half a second whatever it holds where all queries share
+two cores: within the usual bound two batches would leave no time for reports.
+"""
+RUSH_REPORTS: Final = 16
+"""Number of reports in a rush for each one otherwise: at the usual rate twice as many as the slow
+stage can process.
+"""
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> Path:
     """Copy the pipeline with ``replicas`` of every stage and short windows; for an elastic run with
-    a pool, and halves of its first stage.
+    a pool, and halves of its first stage; for an overloaded one with a slow first stage that leaves
+    out rows.
     """
     copied = copy_pipeline(PIPELINE, folder / "pipeline", None)
     yaml = YAML()
@@ -154,6 +169,15 @@ def prepare(options: argparse.Namespace, folder: Path) -> Path:
         document["nodes"] = {POOL: []}
         halved = {"shard_by": SHARD_KEY, "halvings": 1, "state_horizon": f"{WINDOW_S}s"}
         document["stages"][tentative.STAGE].update(halved)
+    if options.overload:
+        shutil.copy(SLOW_STAGES, copied.parent)
+        document["stages"][tentative.STAGE].update(
+            transform=f"slow_stages:{tentative.STAGE}",
+            shard_by=SHARD_KEY,
+            state_horizon=f"{WINDOW_S}s",
+            shed=SHED[options.seed % len(SHED)],
+        )
+        document["max_delay"] = OVERLOAD_MAX_DELAY
     yaml.dump(document, copied)
     return copied
 
@@ -254,7 +278,12 @@ class Run:
             "".join(f"{fault}\n" for fault in faults), encoding="utf-8"
         )
         nemesis = Nemesis(
-            self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2
+            self._state,
+            faults,
+            self._folder / "faults.jsonl",
+            self._say,
+            seconds + CALM_S / 2,
+            partial(self._rush, writer),
         )
         nemesis.start()
         ending.callback(nemesis.stop)
@@ -275,6 +304,11 @@ class Run:
         return Happened(
             writer.written, truth, traffic, nemesis, len(faults), targets, [*nemesis.broken, *wrong]
         )
+
+    def _rush(self, writer: TrafficWriter, target: str, begins: bool) -> None:
+        """Begin or end a rush at the source that the process ``target`` reads."""
+        source = self._job.sources.index(target.partition("/")[2])
+        writer.per_turn[source] = RUSH_REPORTS if begins else 1
 
     def _read_all(self, kafka: str, ending: ExitStack) -> None:
         takers = self._seen.takers(self._job) | {
@@ -413,6 +447,7 @@ class Run:
                     *compared.examples,
                 ]
         wrong += self._live_promises(truth, traffic.end_ms)
+        wrong += judgement.nothing_shed(nemesis.injected, self._again.live.records())
         if not rejections.is_equal():
             wrong.append(
                 f"dead letters: {rejections.missing} missing, {rejections.unexpected} unexpected,"
@@ -476,6 +511,7 @@ class Run:
             stalled=stalled,
             stalls=self._stalls,
             split=list(self._ended_shards()),
+            shed=sum(record.shed > 0 for record in self._again.live.records()),
             wrong=wrong,
         )
 
@@ -509,12 +545,20 @@ class Run:
         job = self._job
         seen = self._seen.live
         again = self._again.live
-        road = job.road(truth.reports())
+        columns = [*truth.columns.values(), truth.columns["time"]]
+        # The sources have the same columns, so any of them says which reports are kept.
+        kept = kept_of(self._pipeline, tentative.STAGE, job.sources[0], columns)
+        road = job.road(truth.reports(), kept)
         wrong = []
         for name in job.live:
-            entries = (entry for _, entry in self._logs[self._pipeline.outputs[name].stage])
+            entries = [entry for _, entry in self._logs[self._pipeline.outputs[name].stage]]
             wrong += judgement.live_promises(
-                name, again, end_ms, road, judgement.missing_by_bucket(entries)
+                name,
+                again,
+                end_ms,
+                road,
+                judgement.missing_by_bucket(entries),
+                judgement.shed_by_bucket(entries),
             )
             wrong += followed(f"{name}, live", seen.records(), again.records())
         return wrong
@@ -544,7 +588,9 @@ def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -
 def kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
     """Return the kinds of faults of a run: those that it was asked for, or all that it may have."""
     asked: tuple[Kind, ...] | None = options.faults
-    return kinds_of(is_elastic=options.elastic) if asked is None else asked
+    if asked is not None:
+        return asked
+    return kinds_of(is_elastic=options.elastic, is_overload=options.overload)
 
 
 def schedule_text(faults: Sequence[Fault]) -> str:
@@ -607,5 +653,6 @@ def as_json(verdict: Verdict) -> str:
             "usual_ms": verdict.usual_ms,
             "repeats": verdict.repeats,
             "split": verdict.split,
+            "shed": verdict.shed,
         }
     )

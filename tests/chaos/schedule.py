@@ -51,6 +51,8 @@ class Kind(StrEnum):
     """A replica of a node moves to the node of the pool, or back."""
     SPLIT = "split"
     """The shard of the first stage is split into its halves."""
+    RUSH = "rush"
+    """A source gets more reports than the first stage can process."""
 
 
 BROKER: Final = "kafka/kafka"
@@ -79,6 +81,11 @@ file gives it, wherever these have moved.
 _ONCE: Final = frozenset({Kind.SPLIT})
 """A run has one of them at most: a shard is split for good."""
 
+OVERLOAD: Final = frozenset({Kind.RUSH})
+"""They need a stage that leaves out rows, so they happen only where a run is asked for them: every
+other fault is one.
+"""
+
 LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
     Kind.PAUSE: (
         2,
@@ -94,6 +101,7 @@ LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
     Kind.BROKER_PAUSE: (4, 12),
     Kind.REDIS_PAUSE: (4, 12),
     Kind.ZOMBIE: (15,),
+    Kind.RUSH: (6, 10),
 }
 """How long each lasts that does not undo itself."""
 
@@ -105,6 +113,9 @@ _CALM_S: Final = (10.0, 16.0)
 _HASTY_S: Final = (1.0, 4.0)
 _HASTY_SHARE: Final = 0.2
 _COMPANY_SHARE: Final = 0.15
+_RUSH_COMPANY_SHARE: Final = 0.4
+_RUSH_HASTY_SHARE: Final = 0.3
+"""Share of the rushes in whose corrections the next fault begins."""
 _REST_SPREAD_S: Final = 2.0
 """A window of the run's statistics: faults fall anywhere in it."""
 
@@ -153,8 +164,7 @@ def draw(
     elsewhere = ""
     while possible:
         if not deck:
-            deck = list(possible)
-            choice.shuffle(deck)
+            deck = _deck(choice, possible)
         kind = deck.pop()
         if kind in _ONCE:
             possible.remove(kind)
@@ -177,15 +187,28 @@ def draw(
             break
         faults.append(fault)
         chance = choice.random()
+        company, hasty = _COMPANY_SHARE, _HASTY_SHARE
+        if kind in OVERLOAD:
+            company, hasty = _RUSH_COMPANY_SHARE, _RUSH_HASTY_SHARE
         elsewhere = ""
         if rest_s is not None:
             at_ms = fault.end_ms + int(choice.uniform(rest_s, rest_s + _REST_SPREAD_S) * 1_000)
-        elif chance < _COMPANY_SHARE and fault.for_ms:
+        elif chance < company and fault.for_ms:
             at_ms, elsewhere = fault.at_ms + fault.for_ms // 2, target
         else:
-            low, high = _HASTY_S if chance < _COMPANY_SHARE + _HASTY_SHARE else _CALM_S
+            low, high = _HASTY_S if chance < company + hasty else _CALM_S
             at_ms = max(each.end_ms for each in faults) + int(choice.uniform(low, high) * 1_000)
     return tuple(faults)
+
+
+def _deck(choice: random.Random, possible: Sequence[Kind]) -> list[Kind]:
+    """Return each kind once, shuffled; before each a rush, if there may be any."""
+    deck = list(possible)
+    choice.shuffle(deck)
+    others = [kind for kind in deck if kind not in OVERLOAD]
+    if not others or len(others) == len(deck):
+        return deck
+    return [each for kind in others for each in (kind, Kind.RUSH)]  # dealt from the end
 
 
 def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
@@ -195,6 +218,8 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
     services = [each for each in targets if service_of(each) not in _SERVERS]
     if kind in ELASTIC:
         return [each for each in services if _is_first_node(each)]
+    if kind in OVERLOAD:
+        return [each for each in services if service_of(each) == "ingestion"]
     return [
         each
         for each in services
@@ -217,9 +242,9 @@ def has_peer(target: str, targets: Sequence[str]) -> bool:
     )
 
 
-def kinds_of(*, is_elastic: bool) -> tuple[Kind, ...]:
+def kinds_of(*, is_elastic: bool, is_overload: bool = False) -> tuple[Kind, ...]:
     """Return the kinds of faults of a run without a choice of its own."""
-    without = NOT_ELASTIC if is_elastic else ELASTIC
+    without = (NOT_ELASTIC if is_elastic else ELASTIC) | (set() if is_overload else OVERLOAD)
     return tuple(kind for kind in Kind if kind not in without)
 
 

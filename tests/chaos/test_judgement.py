@@ -104,6 +104,7 @@ def test_goals() -> None:
     assert goal(Kind.CUT, "ingestion/a") == ("after", 31_000)
     assert goal(Kind.BROKER_KILL, BROKER) == ("after", 46_000)
     assert goal(Kind.REDIS_EMPTY, REDIS) == ("during", 6_000)
+    assert goal(Kind.RUSH, "ingestion/a") == ("after", 91_000)
 
 
 @pytest.mark.parametrize(
@@ -382,8 +383,54 @@ def test_a_broken_promise_of_a_live_topic_is_found(records: list[LiveRecord], sa
     assert any(says in text for text in found), found
 
 
+def test_a_rush_in_which_nothing_was_left_out_shows_nothing() -> None:
+    shed = [LiveRecord(0, 0, TENTATIVE, (1, 0), (1, 1), shed=300)]
+    rush = injected(0, 1, 2, Kind.RUSH)
+    assert judgement.nothing_shed([rush], shed) == []
+    assert judgement.nothing_shed([injected(0, 1, 2)], []) == []
+    (found,) = judgement.nothing_shed([rush], [LiveRecord(0, 0, TENTATIVE, (1, 0), (1, 1))])
+    assert "1 rushes, and no result" in found
+
+
+def test_a_rush_is_covered_until_another_fault_meets_it() -> None:
+    rush = Recovery(injected(0, 1_000, 9_000, Kind.RUSH), 20_000, 12_000, True)
+    cut = Recovery(injected(1, 5_000, 8_000, Kind.CUT), 16_000, 13_000, True)
+    late = [Delay(2_000, 5_900), Delay(2_000, 4_900), Delay(30_000, 39_000)]
+
+    def found(*faults: Recovery) -> list[int]:
+        return [
+            each.begin_ms
+            for each in judgement.late_on_live(late, faults, TARGETS, (0, 1_000), 2_000)
+        ]
+
+    assert found(rush) == [2_000, 2_000, 30_000]
+    assert found(rush, cut) == [2_000, 30_000], (
+        "what came before the cut, and after the corrections"
+    )
+
+
+@pytest.mark.parametrize("left_out", [300, 0])
+def test_a_live_topic_that_lacks_rows_may_only_lack_those_that_are_left_out(left_out: int) -> None:
+    """A road of which every report of the second expressway is left out first."""
+    road = replace(ROAD, kept=lambda shed: (ROAD.reports["xway"] == 0).to_numpy() | (shed == 0))
+    topic = LiveTopic(1)
+    part = [each._replace(shed=left_out) for each in results(TENTATIVE, 4, (0,), ())]
+    for each in [*BEGIN, *part, boundary(2, 2, 4), *MADE_GOOD]:
+        topic.add(each)
+    found = judgement.live_promises("tolls", topic, 3_000, road, lambda _: ())
+    assert (found == []) is (left_out > 0), found
+    # The boundary log states the share of a bucket without results.
+    empty = LiveTopic(1)
+    for each in [*BEGIN, boundary(2, 2, 4), *MADE_GOOD]:
+        empty.add(each)
+    (first, *_) = judgement.live_promises(
+        "tolls", empty, 3_000, road, lambda _: (), lambda _: left_out
+    )
+    assert f"is shown without results, but has {1 if left_out else 2}" in first
+
+
 def test_what_was_missing_of_a_bucket_stands_in_the_log() -> None:
-    def branch(base: int | None, closed: int, *missing: str) -> LogEntry:
+    def branch(base: int | None, closed: int, *missing: str, shed: int = 0) -> LogEntry:
         return BoundaryRecord(
             "0",
             1,
@@ -395,6 +442,7 @@ def test_what_was_missing_of_a_bucket_stands_in_the_log() -> None:
             BoundaryKind.TENTATIVE,
             (1, 1),
             missing,
+            shed=shed,
         )
 
     missing_of = judgement.missing_by_bucket(
@@ -408,3 +456,7 @@ def test_what_was_missing_of_a_bucket_stands_in_the_log() -> None:
         {"b"},
         set(),
     ]
+    shed_of = judgement.shed_by_bucket(
+        [started("0"), branch(3, 5, shed=200), branch(None, 7, shed=100), branch(4, 5, shed=300)]
+    )
+    assert [shed_of(bucket) for bucket in range(3, 9)] == [0, 200, 300, 100, 100, 0]

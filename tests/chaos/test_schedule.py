@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from chaos.__main__ import parse
@@ -31,6 +33,17 @@ def test_a_shard_is_split_once_and_replicas_move_in_an_elastic_run_alone(seed: i
     assert {fault.kind for fault in plain} == set(kinds_of(is_elastic=False)), "none is rare"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_every_other_fault_of_an_overloaded_run_is_a_rush_at_a_source(seed: int) -> None:
+    possible = kinds_of(is_elastic=False, is_overload=True)
+    faults = draw(seed, 900, TARGETS, possible)
+    assert {fault.kind for fault in faults} == set(possible)
+    assert all((fault.kind is Kind.RUSH) is (fault.number % 2 == 0) for fault in faults)
+    assert {fault.target for fault in faults if fault.kind is Kind.RUSH} == {"ingestion/a"}
+    assert any(rush.at_ms < other.at_ms < rush.end_ms for rush, other in pairwise(faults))
+    assert {fault.kind for fault in draw(seed, 60, TARGETS, [Kind.RUSH])} == {Kind.RUSH}
+
+
 def test_the_peers_of_what_moves_stay_where_they_are() -> None:
     assert targets_of(Kind.MOVE, TARGETS) == ["processing/north.0"]
     assert targets_of(Kind.SPLIT, TARGETS) == ["processing/north.0"]
@@ -42,6 +55,9 @@ def test_a_kind_that_a_run_cannot_have_is_refused(capsys: pytest.CaptureFixture[
     for wrong, says in (
         (["--faults", "kill,split"], "split: only with --elastic"),
         (["--elastic", "--faults", "disk"], "disk: only without --elastic"),
+        (["--faults", "rush"], "rush: only with --overload"),
+        (["--overload", "--faults", "move"], "move: only with --elastic"),
+        (["--overload", "--elastic"], "not allowed with argument"),
     ):
         with pytest.raises(SystemExit):
             parse(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import polars as pl
@@ -232,6 +233,91 @@ def test_while_a_half_is_missing_the_results_of_the_other_are_there() -> None:
     (wrong,) = judged(shown([other(whole[0]), *whole[1:]], HALVES[:1]), HALVES)
     assert "has not" in wrong
     assert judged(shown(without_b(7, 99)[:1], ("b", HALVES[1])), ("b", *HALVES)) == []
+
+
+SHEDS = Road(
+    reports(),
+    SOURCES,
+    BUCKET_MS,
+    WINDOW_MS,
+    2,
+    60,
+    2,
+    lambda shed: reports()["time"].to_numpy() // 250 % 1_000 >= shed,
+)
+"""A road of which the reports of ten seconds begin with those that are left out first: one for each
+per mille.
+"""
+
+
+def without_first(number: int, xways: tuple[int, ...] = (0, 1)) -> list[Result]:
+    """Bucket 20 of the expressways without their first ``number`` reports."""
+    kept = (pl.col("time") // 250 >= number) | ~pl.col("xway").is_in(xways)
+    return list(road(reports().filter(kept)).answer[LAST])
+
+
+def shed(
+    rows: Iterable[Result], per_mille: int, missing: tuple[str, ...] = (), of: Road = SHEDS
+) -> list[str]:
+    records = [
+        each._replace(shed=per_mille) if each.kind == TENTATIVE else each
+        for each in shown(rows, missing)
+    ]
+    return judged(records, ("a", "b"), of)
+
+
+def test_a_result_has_at_least_the_reports_that_are_kept_at_the_share_that_it_states() -> None:
+    for left_out in (0, 4, 9):
+        assert shed(without_first(left_out), 9) == []
+    assert shed(without_first(9)[1::2], 39) == [], "one report is kept: the other segment is absent"
+    assert shed(list(WHOLE.answer[LAST]), 39) == []
+    assert shed([*without_first(9, (0,))[:2], *without_b(7, 99)[2:]], 9, ("b",)) == []
+    assert shed(without_first(9)[:2], 9, ("b",)) == [], "b is missing whole"
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (without_first(20), "of expressway 0, which lack 9 per mille: direction and segment"),
+        (without_first(9)[1:], "(0, 0) have average speed and vehicles None of 15 kept reports"),
+        (without_first(9)[:2], "of expressway 1, which lack 9 per mille"),
+        ([*without_first(9)[:3], other(without_first(9)[3], xway=1, seg=1, toll=8)], "toll, order"),
+        ([without_first(9)[0]._replace(partition=7), *without_first(9)[1:]], "toll, order, key"),
+        ([result({"xway": 0, "seg": "?"}, 10_000, None, 0)], "toll, order, key"),
+    ],
+    ids=["too few", "one lost", "one expressway lost", "toll", "partition", "nonsense"],
+)
+def test_a_result_without_a_report_that_is_kept_is_found(rows: list[Result], says: str) -> None:
+    assert any(says in text for text in shed(rows, 9)), shed(rows, 9)
+
+
+def test_a_value_that_no_reports_give_is_found() -> None:
+    (first, *rest) = without_first(9)
+    value = json.loads(first.value)
+    for name, added in (("average_speed", 30), ("average_speed", -30), ("vehicles", 9)):
+        changed = value | {name: value[name] + added}
+        above = changed["vehicles"] - 2
+        changed["toll"] = 2 * above * above if changed["average_speed"] < 60 and above > 0 else 0
+        (found,) = shed([other(first, **changed), *rest], 9)
+        assert "(0, 0) have average speed and vehicles" in found
+
+
+def test_only_a_stage_that_leaves_out_rows_states_a_share() -> None:
+    assert any("no stage leaves out any" in text for text in shed(without_first(9), 9, of=WHOLE))
+    mixed = [each._replace(shed=number) for number, each in enumerate(shown(without_first(9)))]
+    assert any("shares" in text for text in judged(mixed, of=SHEDS))
+
+
+def test_a_bucket_without_results_is_right_where_no_report_was_kept() -> None:
+    def empty(per_mille: int) -> list[str]:
+        ordered = transactions(shown([]), 1)[0]
+        return check(ordered, SHEDS, lambda _: (), lambda _: (), lambda _: per_mille)
+
+    assert empty(40) == []
+    (found,) = empty(39)
+    assert "is shown without results, but has 2" in found
+    (whole,) = empty(0)
+    assert "has 4" in whole
 
 
 def test_a_bucket_without_results_is_right_where_all_were_missing() -> None:
