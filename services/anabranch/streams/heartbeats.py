@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Final, Protocol
@@ -53,6 +53,10 @@ _news: Final = attrgetter(*(each.name for each in fields(Heartbeat) if each.name
 """Values of a heartbeat's other fields."""
 
 _FETCH_RECORDS: Final = 2_000
+_FORMER_MAX: Final = 100
+"""Maximum number of former lives that a reader remembers. Of one that it has forgotten it asks the
+broker again.
+"""
 _WAIT_MS: Final = 100
 _PAUSE_MS: Final = 5
 _ALONE: Final = nullcontext()
@@ -250,6 +254,7 @@ class ControlReader:
                 self._next[at] = self._next[at] if start <= self._next[at] <= end else start
             self._reader.assign(self._next)
             return []
+        self._lives.fetched()
         found: list[ControlRecord] = []
         for chunk in chunks:
             self._next[chunk.at] = chunk.offset_next
@@ -308,13 +313,23 @@ class _Lives:
         """Identity by boundary log topic. Lacks topics that do not exist yet, or that this process
         may not see.
         """
-        self._former = set[str]()
-        """Lives that are known to have ended: an identity is never reused."""
+        self._former: dict[str, None] = {}
+        """Lives that are known to have ended, _FORMER_MAX at most: an identity is never reused."""
+        self._answered: bool | None = None
+        """Whether the broker was asked since the last records were fetched, and has answered; None:
+        it was not asked.
+        """
         self._ask()
 
     def _ask(self) -> None:
         with closing(self._log.admin()) as admin:
             self.current = admin.topic_ids(self._topics)
+
+    def fetched(self) -> None:
+        """Note that records were fetched. For these the broker is asked once at most: an answer
+        that is younger than a record judges it, and writers can make up any number of lives.
+        """
+        self._answered = None
 
     def is_current(self, topic: str, entry: ControlRecord) -> bool:
         """Return whether ``entry``, about the log ``topic``, is of the log's present life. True
@@ -322,15 +337,20 @@ class _Lives:
         """
         if not topic or not isinstance(entry, (Heartbeat, Fence, TrimPoint)):
             return True
-        if entry.life not in (self.current.get(topic, entry.life), *self._former):
+        is_known = self.current.get(topic, entry.life) == entry.life or entry.life in self._former
+        if not is_known and self._answered is None:
             # The topic may have been recreated since its identity was last read.
-            try:
+            self._answered = False
+            with suppress(Unavailable):
                 self._ask()
-            except Unavailable:
-                return False  # in doubt trim less; heartbeats are repeated
+                self._answered = True
+        if not is_known and not self._answered:
+            return False  # in doubt trim less; heartbeats are repeated
         if self.current.get(topic, entry.life) == entry.life:
             return True
-        self._former.add(entry.life)
+        self._former[entry.life] = None
+        if len(self._former) > _FORMER_MAX:
+            del self._former[next(iter(self._former))]
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -281,6 +282,31 @@ def test_a_life_that_cannot_be_asked_for_does_not_count_yet(log: LocalEventLog) 
         assert reader.poll(100) == []
     write(log, present)
     assert reader.poll(100) == [present]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_lives_that_are_made_up_cost_one_question_and_little_memory(
+    log: LocalEventLog, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """A node of another owner writes heartbeats, and may write any life into them."""
+    boundaries = "p.tolls.boundaries"
+    log.admin().create([TopicSettings(boundaries, 1)])
+    reader = ControlReader(log, {TOPIC: Speaker(BEATS, logs={"tolls": boundaries})})
+    real, asked = LocalLogAdmin.topic_ids, list[object]()
+
+    def counted(admin: LocalLogAdmin, topics: Sequence[str]) -> dict[str, str]:
+        asked.append(topics)
+        return real(admin, topics) if answers else unavailable()
+
+    monkeypatch.setattr(LocalLogAdmin, "topic_ids", counted)
+    present = replace(BEAT, life=real(log.admin(), [boundaries])[boundaries])
+    write(log, *(replace(BEAT, life=f"made up {number}") for number in range(500)), present)
+    assert reader.poll(100) == [present]
+    assert (len(asked), reader.counts["former_life"]) == (1, 500)
+    assert len(reader._lives._former) <= 100
+    write(log, replace(BEAT, life="made up 499"))
+    assert reader.poll(100) == []
+    assert len(asked) == (1 if answers else 2), "what is remembered is not asked for"
 
 
 def unavailable(*_: object) -> dict[str, str]:
