@@ -210,6 +210,8 @@ class BoundaryReader:
         """
         self._rejected: Counter[tuple[str, str]] = Counter()
         self._unjudged: list[Chunk] = []
+        """Records that were fetched and wait for their signers' keys. Meanwhile no others are read.
+        """
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
         self._start = LogStart(self.log_state, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
@@ -290,14 +292,26 @@ class BoundaryReader:
             return []
         if judge is None or not chunks:
             return chunks
-        self._unjudged = chunks
         try:
             judge.refresh()
         except Unavailable as error:
-            _logger.warning("%s: records wait for their signers' keys: %s", self._at.topic, error)
+            self._wait_for_keys(chunks, str(error), wait_ms)
             return []
-        self._unjudged = []
+        self.trouble = ""
+        if self._unjudged:
+            self._unjudged = []
+            self._reader.assign({self._at: chunks[-1].offset_next})
         return chunks
+
+    def _wait_for_keys(self, chunks: list[Chunk], why: str, wait_ms: int) -> None:
+        """Keep ``chunks`` unjudged, and wait ``wait_ms``. The judge may fail at once, each time."""
+        trouble = f"its records wait for their signers' keys: {why}"
+        if trouble != self.trouble:
+            _logger.warning("%s: %s", self._at.topic, trouble)
+        self.trouble, self._unjudged = trouble, chunks
+        # With no partition a fetch waits its whole time, so that a caller's loop does not spin.
+        self._reader.assign({})
+        self._reader.fetch(1, wait_ms)
 
     def _decode(self, value: bytes | None, headers: Headers, time_ms: int) -> LogEntry:
         """Decode a record, after a check of its signature if there is a judge."""
@@ -404,22 +418,29 @@ class BoundaryReader:
         """Read and apply all records up to the log's present end.
 
         Raises:
-            Unavailable: no record arrived for a while although the end is not reached.
+            Unavailable: no record arrived for a while although the end is not reached, or the keys
+                of the records' signers cannot be read.
             DataMissing: as for ``poll``.
         """
-        read_to(
-            self.end(),
-            self._at.topic,
-            lambda: self.offset_next,
-            self.poll,
-            silent_polls_max=_SILENT_POLLS_MAX,
-        )
+        try:
+            read_to(
+                self.end(),
+                self._at.topic,
+                lambda: self.offset_next,
+                self.poll,
+                silent_polls_max=_SILENT_POLLS_MAX,
+            )
+        except Unavailable as error:
+            if not self.trouble:
+                raise
+            raise Unavailable(f"{self._at.topic}: {self.trouble}") from error
 
     def reopen(self) -> None:
         """Replace the client, which has failed, and continue at the same offset."""
         self._reader.close()
         self._reader = self._log.reader(committed=False, headers=True, follows=True)
         self._reader.assign({self._at: self.offset_next})
+        self._unjudged = []
 
     def close(self) -> None:
         """Close the reader and its judge. Idempotent."""

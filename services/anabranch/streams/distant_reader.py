@@ -54,7 +54,8 @@ class DistantReader:
         self._error: BaseException | None = None
         self._polled = 0
         """Offset to which the log was read at the last ``poll``."""
-        self.trouble = ""
+        self._trouble = ""
+        """Error of the last request to the cluster; empty if it succeeded."""
         self._thread = threading.Thread(target=self._run, name=f"read {topic}", daemon=True)
         self._thread.start()
 
@@ -62,6 +63,11 @@ class DistantReader:
     def log_state(self) -> LogState:
         """State of the stream, as far as it was read; empty before the log is open."""
         return self._nothing if self._opened is None else self._opened.log_state
+
+    @property
+    def trouble(self) -> str:
+        """Reason why no records arrive; see ``StreamReader.trouble``."""
+        return self._trouble or ("" if self._opened is None else self._opened.trouble)
 
     @property
     def is_opening(self) -> bool:
@@ -141,7 +147,7 @@ class DistantReader:
             try:
                 self._step()
             except Unavailable as error:
-                self.trouble = str(error)
+                self._trouble = str(error)
                 self._closing.wait(CLUSTER_AGAIN_MS / 1_000)
             except BaseException as error:  # noqa: BLE001 - handed to who polls
                 self._error = error
@@ -153,9 +159,9 @@ class DistantReader:
     def _step(self) -> None:
         if self._opened is None:
             self._opened = self._open_log()
-        elif self.trouble:
+        elif self._trouble:
             self._opened.reopen()
         read = self._opened.poll(_POLL_MS)
-        self.trouble = ""
+        self._trouble = ""
         if read:
             self._came.set()

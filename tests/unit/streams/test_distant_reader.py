@@ -143,6 +143,20 @@ def test_a_client_that_was_rejected_is_followed_by_another_where_it_stood(world:
     assert sum(reader.counts.values()) == 3, "no record twice"
 
 
+def test_why_its_records_wait_is_told(world: World) -> None:
+    """A stage that starts would otherwise wait for ever until they are read."""
+    reader = world.open()
+    world.close_upto(1)
+    world.read_all()
+    assert reader._opened is not None
+    reader._opened.trouble = "keys"
+    assert reader.trouble == "keys"
+    world.close_upto(2)
+    reader._opened.trouble = ""
+    world.read_all()
+    assert reader.log_state.upto == 2
+
+
 def test_what_is_wrong_with_the_log_is_an_error_of_who_reads_it(world: World) -> None:
     world.error = ConfigurationError("the times are the writers'")
     reader = world.open()

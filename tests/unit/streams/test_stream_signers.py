@@ -96,22 +96,53 @@ class Silent:
         self._refresh()
 
 
-def test_records_wait_while_the_logs_of_keys_do_not_answer(
-    sold: SignedStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[Silent]:
+    """Judges made from now on, each with logs of keys that do not answer for a while."""
     made: list[Silent] = []
     init = PublishedSigners.__init__
 
-    def silent(self: PublishedSigners, log: LocalEventLog, *rest: object) -> None:
+    def begin(self: PublishedSigners, log: LocalEventLog, *rest: object) -> None:
         init(self, log, *rest)  # type: ignore[arg-type]
         made.append(Silent(self))
         monkeypatch.setattr(self, "refresh", made[-1], raising=False)
 
-    monkeypatch.setattr(PublishedSigners, "__init__", silent)
+    monkeypatch.setattr(PublishedSigners, "__init__", begin)
+    return made
+
+
+def test_records_wait_while_the_logs_of_keys_do_not_answer(
+    sold: SignedStream, silent: list[Silent]
+) -> None:
     reader = open_stream(sold.log, sold.billing(participant="north"), "tolls")
     assert (reader.poll(0), reader.offset_next, reader.log_state.upto) == (0, 0, 0)
+    assert reader.trouble == "its records wait for their signers' keys: planted"
     reader.read_to_end()
-    assert (made[0].times, reader.log_state.upto, reader.counts["undecodable"]) == (0, 6, 0)
+    assert (silent[0].times, reader.log_state.upto, reader.counts["undecodable"]) == (0, 6, 0)
+    assert reader.trouble == ""
+    sold.run("north")
+    reader.read_to_end()
+    assert reader.log_state.upto == 8
+    reader.close()
+
+
+def test_a_loop_does_not_spin_where_logs_of_keys_fail_at_once(
+    sold: SignedStream, silent: list[Silent], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the settings of one may not be read, until a person permits it."""
+    reader = open_stream(sold.log, sold.billing(participant="north"), "tolls")
+    silent[0].times = 1_000_000
+    began_ms = sold.clock.monotonic_ms()
+    for _ in range(20):
+        assert reader.poll(100) == 0
+    assert sold.clock.monotonic_ms() - began_ms == 2_000
+    assert len(caplog.records) == 1
+    with pytest.raises(Unavailable, match="wait for their signers' keys: planted"):
+        reader.read_to_end()
+    silent[0].times = 0
+    reader.reopen()
+    reader.read_to_end()
+    assert (reader.log_state.upto, reader.counts["off_chain"]) == (6, 0)
     reader.close()
 
 
