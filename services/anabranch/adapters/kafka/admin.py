@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from anabranch.adapters.kafka.answer_watch import UNANSWERED_S, AnswerWatch
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import (
     UNSEEN,
@@ -30,6 +29,7 @@ from anabranch.adapters.kafka.errors import (
     no_answer,
     translated,
 )
+from anabranch.adapters.kafka.request_client import RequestClient
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.topic_rules import differences, too_few_copies
@@ -71,11 +71,8 @@ class KafkaLogAdmin:
         """Number of copies of each topic, by the last metadata."""
         self._brokers = 0
         """Number of brokers, by the last metadata."""
-        self._client: AdminClient | None = self._new_client()
+        self._requests = RequestClient(self._new_client)
         self._is_closed = False
-        self._answer_watch = AnswerWatch()
-        self._asked_s = 0.0
-        """Time of the last request."""
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
@@ -253,7 +250,7 @@ class KafkaLogAdmin:
     def close(self) -> None:
         """Close the client. Idempotent."""
         self._is_closed = True
-        self._client = None
+        self._requests.close()
 
     def _new_client(self) -> AdminClient:
         options: dict[str, object] = {**self._settings.administrator(), "error_cb": self._on_error}
@@ -264,20 +261,14 @@ class KafkaLogAdmin:
         if self._is_closed:
             message = "the administrator of the log was closed"
             raise LocalProtocolError(message)
-        if self._client is None:
-            self._client = self._new_client()
-        self._asked_s = time.monotonic()
-        return self._client
+        return self._requests.client()
 
     def _note(self, error: KafkaError | None = None) -> None:
-        """Note that the last request was answered, or failed with ``error``. A client that has long
-        given no answer is replaced by the next request: it may have stopped.
-        """
+        """Note that the last request was answered, or failed with ``error``."""
         if error is None or not is_unanswered(error):  # most errors are answers of a broker
-            self._answer_watch.answered()
-        elif self._answer_watch.has_stopped(self._asked_s, time.monotonic()):
-            LOGGER.warning("no request was answered for %d s: the client is replaced", UNANSWERED_S)
-            self._client = None
+            self._requests.answered()
+        else:
+            self._requests.unanswered()
 
     def _on_error(self, error: KafkaError) -> None:
         if is_login_rejected(error):

@@ -17,7 +17,6 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from anabranch.adapters.kafka.answer_watch import UNANSWERED_S, AnswerWatch
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.errors import (
@@ -29,6 +28,7 @@ from anabranch.adapters.kafka.errors import (
     translated,
 )
 from anabranch.adapters.kafka.header_names import first_name, readable_headers
+from anabranch.adapters.kafka.request_client import RequestClient
 from anabranch.adapters.kafka.settings import LEAST_WAIT_S, KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError, RecordDamaged
@@ -114,9 +114,8 @@ class KafkaLogReader:
         """
         self._ends = EndOffsets()
         self._asks_apart = follows or ranges
-        self._questioner: Consumer | None = None
+        self._questions = RequestClient(self._new_consumer, lambda client: client.close())
         """Client for questions, see ``_question_client``."""
-        self._answer_watch = AnswerWatch()
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -241,8 +240,7 @@ class KafkaLogReader:
                 partition.
         """
         wait_s = self._timeout_s if wait_ms is None else wait_ms / 1000
-        asked_s = time.monotonic()
-        deadline = asked_s + wait_s
+        deadline = time.monotonic() + wait_s
         while True:
             try:
                 answer = self._question_client().get_watermark_offsets(
@@ -253,7 +251,7 @@ class KafkaLogReader:
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
                     time.sleep(_ELECTION_PAUSE_S)  # the partition is new, or its leader moves
                     continue
-                self._unanswered(asked_s)
+                self._questions.unanswered()
                 raise translated(
                     cause, Request.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
@@ -268,16 +266,16 @@ class KafkaLogReader:
         Raises:
             Unavailable: no answer, or no such partition.
         """
-        asked_s = time.monotonic()
         try:
             (found,) = self._question_client().offsets_for_times(
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
             )
         except KafkaException as error:
-            self._unanswered(asked_s)
+            self._questions.unanswered()
             raise translated(
                 error.args[0], Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             ) from error
+        self._answered()
         if found.error is not None:
             raise translated(
                 found.error, Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
@@ -289,8 +287,8 @@ class KafkaLogReader:
         leader does not answer within ``wait_ms`` are left out; so are those without a leader, if
         others answer.
         """
-        asked_s, client = time.monotonic(), self._question_client()
-        deadline = asked_s + wait_ms / 1000
+        client = self._question_client()
+        deadline = time.monotonic() + wait_ms / 1000
         found = self._ends.ask(client, places, wait_ms)
         while places and not found and time.monotonic() + _ELECTION_PAUSE_S < deadline:
             time.sleep(_ELECTION_PAUSE_S)  # a broker that was stopped leads nothing at first
@@ -298,21 +296,20 @@ class KafkaLogReader:
             found = self._ends.ask(client, places, max(1, left_ms))
         if found:
             self._answered()
-        if len(found) < len(places):
-            self._unanswered(asked_s)
+        else:
+            self._questions.unanswered()
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
         """Return the number of partitions of ``topic`` now, with or without leaders; None: no such
         topic, or no answer within ``wait_ms``.
         """
-        asked_s = time.monotonic()
         try:
             answer = (
                 self._question_client().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
             )
         except KafkaException:
-            self._unanswered(asked_s)
+            self._questions.unanswered()
             return None
         self._answered()
         return len(answer.partitions) or None if answer is not None else None
@@ -320,7 +317,7 @@ class KafkaLogReader:
     def close(self) -> None:
         """Close the clients with their threads and sockets. Idempotent."""
         self._is_closed = True
-        self._close_questioner()
+        self._questions.close()
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -330,44 +327,18 @@ class KafkaLogReader:
 
         A broker answers the requests of a connection in turn. It holds a follower's fetch for
         FOLLOWER_WAIT_MS, and under a quota it is silent for seconds after an answer to a reader of
-        ranges. So both ask by another client than the one that reads.
+        ranges. So both ask by another client than the one that reads, which ``_check_idle``
+        replaces. Before it reads, any reader asks by the client that it will read with.
         """
-        reading = self._open()
-        if not self._asks_apart or not self._assigned:
-            return reading
-        if self._questioner is None:
-            self._questioner = Consumer(self._options(), logger=LOGGER)
-        return self._questioner
+        if self._assigned and not self._asks_apart:
+            return self._open()
+        self._check()
+        return self._questions.client()
 
     def _answered(self) -> None:
         """Note that a broker has answered a question."""
         self._reached = True
-        self._answer_watch.answered()
-
-    def _unanswered(self, asked_s: float) -> None:
-        """Note that a question, asked at ``asked_s``, got no answer. The client may have stopped
-        (``_check_idle``), so the next question opens a new one: at once if this one is for
-        questions alone, and if nothing is assigned to the one that reads, after long without any
-        answer. Otherwise ``_check_idle`` replaces that one.
-        """
-        if self._questioner is not None:
-            self._close_questioner()
-        elif (
-            self._consumer is not None
-            and not self._assigned
-            and self._answer_watch.has_stopped(asked_s, time.monotonic())
-        ):
-            LOGGER.warning(
-                "no question was answered for %d s: the client is replaced", UNANSWERED_S
-            )
-            self._consumer.close()
-            self._consumer = None
-
-    def _close_questioner(self) -> None:
-        """Close the client for questions, if there is one."""
-        if self._questioner is not None:
-            self._questioner.close()
-            self._questioner = None
+        self._questions.answered()
 
     def _check_idle(self) -> None:
         """Replace the client if it returns no records although there are some.
@@ -412,12 +383,16 @@ class KafkaLogReader:
         return Consumer({**self._options(), "error_cb": self._on_error}, logger=LOGGER)
 
     def _open(self) -> Consumer:
+        """Return the client that reads. At first it is the one that asked before."""
+        self._check()
+        if self._consumer is None:
+            self._consumer = self._questions.release()
+        return self._consumer
+
+    def _check(self) -> None:
         if self._is_closed:
             message = "the reader was closed"
             raise LocalProtocolError(message)
-        if self._consumer is None:
-            self._consumer = self._new_consumer()
-        return self._consumer
 
     def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
         """Add ``messages`` to the chunks of their partitions. Runs no Python code per record."""

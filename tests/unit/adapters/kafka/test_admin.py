@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from anabranch.adapters.kafka import admin as under_test
+from anabranch.adapters.kafka import request_client
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
@@ -57,7 +58,7 @@ class Client:
 
 def admin(**topics: TopicMetadata) -> tuple[KafkaLogAdmin, Client]:
     made, client = KafkaLogAdmin(KafkaSettings("nowhere:1")), Client(**topics)
-    made._client = client
+    made._requests._client = client
     return made, client
 
 
@@ -105,7 +106,7 @@ def test_a_client_that_has_long_given_no_answer_is_made_anew(
     made, client = admin(reports=topic(1))
     another, now = Client(reports=topic(1)), SimpleNamespace(s=0.0)
     monkeypatch.setattr(under_test, "AdminClient", lambda _options, logger: another)
-    monkeypatch.setattr(under_test, "time", SimpleNamespace(monotonic=lambda: now.s))
+    monkeypatch.setattr(request_client, "time", SimpleNamespace(monotonic=lambda: now.s))
     monkeypatch.setattr(another, "delete_records", lambda *_, **__: {}, raising=False)
 
     def ask() -> None:
@@ -118,7 +119,7 @@ def test_a_client_that_has_long_given_no_answer_is_made_anew(
     for now.s in (0, 5, 9):
         with pytest.raises(Unavailable):
             ask()
-        assert made._client is client
+        assert made._requests._client is client
     client.has_stopped = False
     made.partitions(["reports"])
     client.has_stopped = True
@@ -126,7 +127,7 @@ def test_a_client_that_has_long_given_no_answer_is_made_anew(
         with pytest.raises(Unavailable):
             ask()
     ask()
-    assert made._client is another
+    assert made._requests._client is another
     made.close()
     with pytest.raises(LocalProtocolError, match="was closed"):
         ask()
