@@ -424,7 +424,7 @@ class StoredReplica:
                 for path, (pack, offset, size, sha256) in fields["files"].items()
             }
             timeline, directory = dict(fields["timeline"]), str(fields["directory"])
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return None
         match = _NAME.match(name)
         if (

@@ -226,9 +226,9 @@ def test_a_file_that_is_still_written_is_stored_when_it_is_whole(
     assert contents(machine.directory(ONE)) == contents(disk.directory(ONE))
 
 
-@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("damaged", ["", "{", "[" * 100_000, '{"files":{"x":["",Infinity,0,""]}}'])
 def test_the_first_save_of_a_process_leaves_the_checkpoint_before(
-    machines: Machines, damaged: bool
+    machines: Machines, damaged: str
 ) -> None:
     old = machines.disk("a")
     begin(old)
@@ -237,7 +237,7 @@ def test_the_first_save_of_a_process_leaves_the_checkpoint_before(
         assert old.store(ONE)
     manifests = [name for name in machines.names() if name.endswith(".json")]
     if damaged:
-        (machines.kept / manifests[-1]).write_text("{")
+        (machines.kept / manifests[-1]).write_text(damaged)
     new = machines.disk("b")
     assert new.newest() is not None
     begin(new, TWO)
