@@ -39,6 +39,7 @@ from anabranch.pipeline.waits import (
     too_long,
     too_open,
     too_short,
+    too_short_to_shed,
     worth_less,
 )
 from anabranch.protocol.edge.shards import whole_of
@@ -228,6 +229,7 @@ def main(arguments: list[str]) -> int:
                 *describe_shedding(pipeline),
                 *describe_scaling(pipeline),
                 *too_short(pipeline),
+                *too_short_to_shed(pipeline),
                 *worth_less(pipeline),
                 *too_open(pipeline),
                 *too_long(pipeline),

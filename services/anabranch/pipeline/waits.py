@@ -31,6 +31,7 @@ from anabranch.protocol.stage.availability import (
     strictest,
     waits_of,
 )
+from anabranch.protocol.stage.load_control import WORK_LEAST_MS, shed_bound_ms
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from anabranch.protocol.stage.scheduling import quiet_every_ms
 from anabranch.protocol.stage.utility import IN_PROPORTION, Curve, Qos
@@ -296,6 +297,27 @@ def too_short(pipeline: Pipeline) -> list[str]:
                 f"stage {stage}: max_delay of {ahead.output} is {ahead.max_delay_ms} ms, but"
                 f" {ahead.height} stage(s) from it to the output need {least_ms} ms: new"
                 " results may come later than max_delay while input is missing"
+            )
+    return found
+
+
+def too_short_to_shed(pipeline: Pipeline) -> list[str]:
+    """Return a sentence for every stage with ``shed`` whose batches get so little time in an
+    overload that they would hardly have rows where batches take long whatever they hold. The first
+    shard of a stage stands for all of them.
+    """
+    found = []
+    for name, stage in pipeline.stages.items():
+        ahead = strictest_output(pipeline, name) if may_shed(pipeline, name) else None
+        if ahead is None or not stage.is_whole_or_first_shard:
+            continue
+        least_ms = shed_bound_ms(depth(pipeline, name), ahead.height)
+        if ahead.max_delay_ms < least_ms:
+            found.append(
+                f"stage {whole_of(name)}: max_delay of {ahead.output} leaves each batch less than"
+                f" {WORK_LEAST_MS} ms while the stage is overloaded; where batches take about that"
+                " long whatever they hold, nearly all rows are left out: allow"
+                f" {least_ms - ahead.max_delay_ms} ms more"
             )
     return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.pipeline.model import Pipeline, Shed
 from anabranch.pipeline.transforms import import_roots
-from anabranch.pipeline.waits import describe_shedding
+from anabranch.pipeline.waits import describe_shedding, too_short_to_shed
 from anabranch.protocol.errors import ConfigurationError
 from harness.pipeline_files import loaded
 
@@ -103,6 +103,22 @@ def test_people_are_told_what_an_overloaded_stage_keeps(
     assert [each.partition(" has")[0] for each in describe_shedding(unseen)] == [
         "stage first: shed" for _ in words
     ], "without a live topic it waits"
+
+
+@pytest.mark.parametrize("stage", ["shed: rows", "shards: 2\n    shard_by: n\n    shed: keys"])
+def test_a_stage_whose_overloaded_batches_get_too_little_time_is_named(
+    tmp_path: Path, stage: str
+) -> None:
+    def found(stage: str, max_delay_ms: int, live: str = "live: {topic: live}") -> list[str]:
+        pipeline = pipeline_in(tmp_path, stage, "cars", "second", live)
+        return too_short_to_shed(pipeline.model_copy(update={"max_delay_ms": max_delay_ms}))
+
+    assert found(stage, 4_200) == []
+    (sentence,) = found(stage, 4_199)
+    assert sentence.startswith("stage first: max_delay of out leaves each batch less than 1000 ms")
+    assert sentence.endswith(": allow 1 ms more")
+    assert found(stage, 4_199, live="") == [], "nothing is shed"
+    assert found("shed: off", 4_199) == []
 
 
 def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ from math import inf
 from statistics import median
 from typing import Final
 
+from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.availability import delay_bound_ms
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 COST_BATCHES: Final = 8
@@ -615,6 +617,17 @@ def target_of(first_ms: int, next_ms: int) -> int:
     batch before its own, and both together take no longer than the long wait exceeds the short one.
     """
     return max(WORK_LEAST_MS // 2, (first_ms - next_ms) // 2)
+
+
+def shed_bound_ms(depth: int, height: int) -> int:
+    """Return the smallest ``max_delay``, in ms, that leaves a branch's batch WORK_LEAST_MS
+    (``target_of``). With less, noise that is no cost of rows takes the time of all of them.
+
+    Args:
+        depth: Stages before the one that sheds (``protocol.stage.availability.waits_of``).
+        height: Stages from it to its strictest output.
+    """
+    return 2 * WORK_LEAST_MS + delay_bound_ms(height) + depth * HOP_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.protocol.stage.availability import waits_of
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
     COLD_MOST_MS,
@@ -26,6 +27,7 @@ from anabranch.protocol.stage.load_control import (
     BacklogForecast,
     BatchCost,
     LoadControl,
+    shed_bound_ms,
     target_of,
     time_left_ms,
 )
@@ -437,6 +439,16 @@ class TestKept:
 def test_two_batches_of_the_target_fit_between_the_waits() -> None:
     assert target_of(3_100, 800) == 1_150
     assert target_of(800, 800) == WORK_LEAST_MS // 2
+
+
+@pytest.mark.parametrize(("depth", "height"), [(0, 1), (1, 2), (3, 1)])
+def test_the_smallest_bound_of_a_stage_that_sheds_leaves_a_batch_a_second(
+    depth: int, height: int
+) -> None:
+    bound_ms = shed_bound_ms(depth, height)
+    waits = [waits_of(each_ms, 500, depth, height) for each_ms in (bound_ms, bound_ms - 2)]
+    targets = [target_of(each.first_ms, each.next_ms) for each in waits]
+    assert targets == [WORK_LEAST_MS, WORK_LEAST_MS - 1]
 
 
 @pytest.mark.parametrize(

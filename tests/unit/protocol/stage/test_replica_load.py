@@ -15,10 +15,10 @@ import pytest
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
-from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.availability import Policy, waits_of
 from anabranch.protocol.stage.correction_floor import OVERLOAD_WAIT_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
+from anabranch.protocol.stage.load_control import KEPT_LEAST, shed_bound_ms, target_of
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
@@ -243,6 +243,26 @@ def test_ol9_shedding_that_does_not_help_ends() -> None:
         assert len(bench.forks) == len(bench.ends)
         assert max(bench.stable) >= max(bench.rows) - 3
     assert mean(kept) > 300
+
+
+@pytest.mark.parametrize(("max_delay_ms", "has_ended"), [(3_000, False), (4_200, True)])
+def test_a_bound_that_leaves_batches_less_than_check_asks_for_ends_no_overload(
+    max_delay_ms: int, *, has_ended: bool
+) -> None:
+    """The first of two stages: batches take up to 0.3 s more than their rows need, at random."""
+    rng = random.Random(0)
+    noise = {number: rng.uniform(0, 300) for number in range(2_000)}
+    bench = run(
+        lambda now_ms: 250 if 30_000 <= now_ms < 40_000 else 60,
+        200,
+        Cost(200, 4, noise),
+        waits=waits_of(max_delay_ms, 500, 0, 2),
+    )
+    assert (max_delay_ms >= shed_bound_ms(0, 2)) == has_ended
+    assert len(bench.forks) == 1
+    assert len(bench.ends) == has_ended
+    least = min(kept for at_ms, kept in bench.kept if at_ms > 60_000)
+    assert (least > 100) == has_ended, "the share went down to one per cent"
 
 
 def test_an_overload_is_shed_in_time_and_corrected_in_the_end() -> None:
