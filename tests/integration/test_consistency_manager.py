@@ -49,12 +49,8 @@ class World:
         return made
 
     def content(self) -> dict[str, object]:
-        """All but who wrote it, and the heartbeats, which pass."""
-        keys = [
-            k
-            for k in self.index.keys(f"anabranch:{self.prefix}:")
-            if ":index" not in k and ":process:" not in k
-        ]
+        """All but the heartbeats, which pass."""
+        keys = [k for k in self.index.keys(f"anabranch:{self.prefix}:") if ":process:" not in k]
         return {k: self.index.get(k) for k in keys}
 
     def upto(self) -> str | None:

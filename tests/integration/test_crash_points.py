@@ -292,7 +292,6 @@ def delivery_at(world: World, bucket: int, checkpoint: int) -> AbstractContextMa
         pytest.param("manager.alarms_written", marks=pytest.mark.nightly),
         pytest.param("manager.control_written", marks=pytest.mark.nightly),
         "manager.blocks_deleted",
-        pytest.param("manager.index_cleared", marks=pytest.mark.nightly),
         pytest.param("manager.index_written:3", marks=pytest.mark.nightly),
     ],
 )

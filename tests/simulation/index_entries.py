@@ -1,6 +1,6 @@
 """Checker of the index: compares every entry with what the logs say (CX1, CX2). The index may be a
-moment behind, and may lack what a manager that begins now would not read. It never holds anything
-else.
+moment behind, may lack what a manager that begins now would not read, and may still hold what an
+earlier one has written of that, until it expires. It never holds anything else.
 
 What the logs say is derived here from their records, trimmed ones included. The log state decides
 which records of a boundary log count, and up to where the stream is stable: other checkers judge
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from anabranch.consistency_manager.index_image import ENTRY_LIFETIME_MS
 from anabranch.pipeline.topic_names import index_prefix
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
@@ -59,13 +60,11 @@ def check(run: Run) -> list[str]:
     heard_ms = run.ended_ms - _HEARD_MS
     since_ms = max(manager_runs_since(run), _struck_until_ms(run))
     is_whole = run.is_complete and since_ms <= run.ended_ms - INDEX_RESTORED_MS
-    held = run.index.keys(prefix)
-    unknown = set(_unknown(held, prefix, truths)) - (set() if is_whole else _earlier(run, prefix))
+    held = _held(run, prefix, since_ms)
+    unknown = held.keys() - {*truths.hashes, *truths.beats}
     wrong = [f"{key}: is in the index, and in no log" for key in sorted(unknown)]
-    if is_whole and f"{prefix}index" not in held:
-        wrong.append(f"the index is not whole, {run.ended_ms - since_ms} ms after all is well")
     for key, said in truths.hashes.items():
-        found = run.index.get(key)
+        found = held.get(key)
         if found:
             newest = max((n for n, (at_ms, _) in enumerate(said) if at_ms <= late_ms), default=0)
             true = said[newest:] if is_whole else said
@@ -74,7 +73,7 @@ def check(run: Run) -> list[str]:
         elif is_whole and any(at_ms <= late_ms for at_ms, _ in said[truths.known.get(key, 0) :]):
             wrong.append(f"{key}: is not in the index, the logs say {said[-1][1]}")
     for key, beats in truths.beats.items():
-        found = run.index.get(key)
+        found = held.get(key)
         if found and not any(found == fields for _, fields in beats):
             wrong.append(f"{key}: is {found}, which is no heartbeat of it")
         if not found and is_whole and any(heard_ms <= at_ms <= late_ms for at_ms, _ in beats):
@@ -98,21 +97,16 @@ def _struck_until_ms(run: Run) -> int:
     return max(struck)
 
 
-def _earlier(run: Run, prefix: str) -> set[str]:
-    """Return the keys of outputs' processes, also of those that only a manager with an earlier
-    pipeline file has heard.
+def _held(run: Run, prefix: str, since_ms: float) -> dict[str, dict[str, str]]:
+    """Return the entries of the index, without those that nobody has written since ``since_ms``:
+    an earlier manager may have left them, or a copy with which the index came back; they expire.
     """
+    left_ms = since_ms + ENTRY_LIFETIME_MS
     return {
-        f"{prefix}process:delivery:{name}:{number or 0}"
-        for output in run.options.outputs
-        for process in output.every_process
-        for name, _, number in [process.partition(".")]
+        key: run.index.get(key)
+        for key in run.index.keys(prefix)
+        if run.index.until_ms(key) > left_ms
     }
-
-
-def _unknown(held: list[str], prefix: str, truths: _Truths) -> list[str]:
-    others = (key for key in held if not key.startswith(f"{prefix}index"))  # of the managers
-    return sorted(set(others) - {*truths.hashes, *truths.beats})
 
 
 def _is(found: dict[str, str], fields: dict[str, str]) -> bool:
@@ -180,7 +174,7 @@ def _read_control(run: Run, prefix: str, truths: _Truths) -> None:
             isinstance(entry, Heartbeat)
             and at_ms >= run.ended_ms - 2 * HEARTBEAT_LIFETIME_MS - _WRITTEN_WITHIN_MS
         ):
-            # A manager that restores the index keeps a heartbeat for its whole lifetime again.
+            # A manager that begins counts a heartbeat's lifetime from when it read it.
             name = f"{entry.service}:{entry.name}:{entry.replica}"
             beats = truths.beats.setdefault(f"{prefix}process:{name}", [])
             beats.append((at_ms, _fields_of(entry)))

@@ -18,6 +18,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records
 from anabranch.consistency_manager import service as consistency_manager
+from anabranch.consistency_manager.index_image import REWRITE_MS
 from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
@@ -120,9 +121,9 @@ _IDS_COMPARED_MS: Final = 2_500
 """Within this time a source compares the ids of its topics, where nothing else befalls it."""
 MANAGER: Final = "consistency_manager/sim"
 """Key of the consistency manager's process."""
-_INDEX_COPY_MS: Final = 3_000
-"""Age of the copy with which every other index that is lost comes back, in ms."""
-INDEX_RESTORED_MS: Final = 2_500
+_INDEX_COPY_MS: Final = (3_000, 100)
+"""Ages of the copies with which every other index that is lost comes back, in ms."""
+INDEX_RESTORED_MS: Final = REWRITE_MS + 1_000
 """Virtual time within which the index is whole again, from the start of a manager or the end of the
 last fault on: the manager may make a pause before it tries again.
 """
@@ -327,7 +328,8 @@ class World:
             for fault in self.faults:
                 scheduler.at(fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
                 if fault.kind == "index lost" and fault.at_ms % 2:
-                    scheduler.at(max(0, fault.at_ms - _INDEX_COPY_MS), self._copy_index)
+                    age_ms = _INDEX_COPY_MS[fault.at_ms // 2 % 2]
+                    scheduler.at(max(0, fault.at_ms - age_ms), self._copy_index)
             scheduler.run_until(options.heal_ms)
             if options.seed % 2:
                 self._copy_index()

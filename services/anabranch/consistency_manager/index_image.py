@@ -1,10 +1,12 @@
 """Image of the index: what Redis should hold, and which writes are still due.
 
 Theory of operation. ``IndexImage`` is computed from the logs alone and bounded in size; it also
-remembers which parts were not written yet. The index is never read to decide anything, so it may
-vanish at any time; writing the image again restores it (docs/adr/0004).
+remembers when each entry was written last. The index is never read, neither to decide anything nor
+to compare it: it may vanish at any time, come back as an older copy of itself, or hold what anybody
+else wrote. Each entry is written again in intervals, which restores it, and expires, which removes
+what nobody writes any more (docs/adr/0004).
 
-Keys of the index (all below ``anabranch:<pipeline>:``):
+Keys of the index (all below ``anabranch:<pipeline>:``, all expire):
     stream:<stream>               hash: upto (every bucket up to it is stable)
     boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, empty if
                                   only a log snapshot names it; bucket, epoch, timeline,
@@ -12,19 +14,19 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     tentative:<stream>:<writer>   hash: the writer's newest tentative record (bucket, branch,
                                   missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
-                                  checkpoint; expires
+                                  checkpoint
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
-    index                         hash: manager (which manager wrote it last); missing: the index
-                                  was lost
-    index:<manager>               hash: number (of this manager's newest look at the index; another
-                                  one: the index is an old copy of itself); expires
 
 Invariants:
     CX1 the image depends only on the logs, and on where a log begins: two managers that have read
         the same logs have the same image. A log that cannot be read any more is not in it.
-    CX2 after ``rewrite_all`` and one complete writing, the index holds the image.
+    CX2 REWRITE_MS after the index was last lost or changed by anybody else, and one complete
+        writing, each entry of the image is in the index; ENTRY_LIFETIME_MS after that, nothing else
+        is.
     CX3 a process whose heartbeats arrive is in the image, whatever its clock shows: time is
         observed, as in the failure detector.
+    CX4 a manager that hears no process, not even itself, writes nothing again: it is cut off from
+        the logs, and another one may know more.
 """
 
 from __future__ import annotations
@@ -44,6 +46,14 @@ HEARTBEATS_MAX: Final = 4_096
 """Maximum number of processes whose last heartbeat the manager remembers: names come from topics
 that many may write.
 """
+REWRITE_MS: Final = 2_000
+"""Interval after which an unchanged entry is written again, in ms. Most entries change more often
+than that while data flows, so writing the others again costs little.
+"""
+ENTRY_LIFETIME_MS: Final = HEARTBEAT_LIFETIME_MS
+"""Lifetime of an entry that is not written again, in ms: several intervals, so that a manager that
+is delayed loses nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,7 @@ class IndexWrite:
 
     key: str
     fields: Mapping[str, str]
-    expire_ms: int | None = None
+    expire_ms: int
 
 
 class IndexImage:
@@ -60,17 +70,19 @@ class IndexImage:
 
     def __init__(self, pipeline: str) -> None:
         self.prefix = index_prefix(pipeline)
-        self.marker = f"{self.prefix}index"
         self._hashes: dict[str, dict[str, str]] = {}
         self._time = ObservedTime()
         self._heartbeats: dict[str, tuple[Heartbeat, int]] = {}
         """Last heartbeat of each process, and the observed time of its arrival."""
         self._dirty: dict[str, None] = {}
-        """Keys to write, the one that has waited longest first."""
+        """Keys of changed entries, the one that has waited longest first."""
+        self._written: dict[str, int] = {}
+        """Monotonic time at which each unchanged entry was written, the oldest first."""
 
-    def look_key(self, manager: str) -> str:
-        """Return the key at which ``manager`` notes its newest look at the index."""
-        return f"{self.marker}:{manager}"
+    @property
+    def is_written(self) -> bool:
+        """Whether all entries were written since they changed."""
+        return not self._dirty
 
     def boundary(
         self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState
@@ -114,17 +126,12 @@ class IndexImage:
     def _upto(self, stream: str, log_state: LogState) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.closed_upto)})
 
-    def forget(self, stream: str) -> bool:
-        """Drop what the log of ``stream`` said, which is read anew. Return whether the index may
-        hold keys that the image has no more, so that it must be written whole.
-        """
+    def forget(self, stream: str) -> None:
+        """Drop what the log of ``stream`` said, which is read anew."""
         one = f"{self.prefix}stream:{stream}"
         several = (f"{self.prefix}boundary:{stream}:", f"{self.prefix}tentative:{stream}:")
-        dropped = [key for key in self._hashes if key == one or key.startswith(several)]
-        for key in dropped:
+        for key in [key for key in self._hashes if key == one or key.startswith(several)]:
             del self._hashes[key]
-            self._dirty.pop(key, None)
-        return bool(dropped)
 
     def heartbeat(self, heartbeat: Heartbeat, monotonic_ms: int) -> bool:
         """Apply a heartbeat; return whether there was room to remember it. ``monotonic_ms``: of
@@ -137,7 +144,7 @@ class IndexImage:
             return False
         if known is None or heartbeat.life != known[0].life or heartbeat.epoch >= known[0].epoch:
             self._heartbeats[key] = heartbeat, at
-            self._dirty[key] = None
+            self._change(key)
         return True
 
     def trim(self, point: TrimPoint) -> None:
@@ -159,36 +166,41 @@ class IndexImage:
             for key, (heartbeat, _) in self._heartbeats.items()
         }
 
-    def rewrite_all(self) -> None:
-        """Mark the whole image as not written: the index is empty (CX2)."""
-        self._dirty = dict.fromkeys([*self._hashes, *self._heartbeats])
-
-    def keys(self) -> set[str]:
-        """Return every key that may be in the index."""
-        return {self.marker, *self._hashes, *self._heartbeats}
-
     def next_write(self, monotonic_ms: int) -> IndexWrite | None:
-        """Return the next pending write, or None. Repeats it until ``written`` confirms it."""
-        while self._dirty:
-            key = next(iter(self._dirty))
+        """Return the next write that is due, or None. Repeats it until ``written`` confirms it."""
+        while (key := self._next_key(monotonic_ms)) is not None:
             if key in self._hashes:
-                return IndexWrite(key, self._hashes[key])
-            latest = self._heartbeats.get(key)
-            if (
-                latest is not None
-                and self._time.at(monotonic_ms) - latest[1] <= HEARTBEAT_LIFETIME_MS
-            ):
-                return IndexWrite(key, _fields_of(latest[0]), HEARTBEAT_LIFETIME_MS)
-            del self._dirty[key]
+                return IndexWrite(key, self._hashes[key], ENTRY_LIFETIME_MS)
+            heartbeat, arrived_ms = self._heartbeats.get(key, (None, 0))
+            left_ms = HEARTBEAT_LIFETIME_MS - (self._time.at(monotonic_ms) - arrived_ms)
+            if heartbeat is not None and left_ms > 0:
+                # What is left, so that no rewriting makes a dead process live longer.
+                return IndexWrite(key, _fields_of(heartbeat), left_ms)
+            self._dirty.pop(key, None)
+            self._written.pop(key, None)
         return None
 
-    def written(self, write: IndexWrite) -> None:
-        """Confirm that ``write`` is in the index."""
-        del self._dirty[write.key]
+    def _next_key(self, monotonic_ms: int) -> str | None:
+        """Return the key to write next: of a changed entry first."""
+        for key in self._dirty:
+            return key
+        for key, written_ms in self._written.items() if self._heartbeats else ():
+            return key if monotonic_ms - written_ms >= REWRITE_MS else None
+        return None
+
+    def written(self, write: IndexWrite, monotonic_ms: int) -> None:
+        """Confirm that ``write`` is in the index since ``monotonic_ms``, or longer."""
+        self._dirty.pop(write.key, None)
+        self._written.pop(write.key, None)  # so that it is the last in order
+        self._written[write.key] = monotonic_ms
 
     def _put(self, key: str, fields: dict[str, str]) -> None:
         self._hashes[key] = fields
+        self._change(key)
+
+    def _change(self, key: str) -> None:
         self._dirty[key] = None
+        self._written.pop(key, None)
 
 
 def _fields_of(heartbeat: Heartbeat) -> dict[str, str]:

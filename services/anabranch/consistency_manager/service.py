@@ -29,7 +29,7 @@ from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.moves import MovesFollower
 from anabranch.consistency_manager.scaling import scaling_of
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
+from anabranch.ports import LogReader, LogWriter, TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
@@ -41,7 +41,6 @@ from anabranch.protocol.control.consistency import (
 )
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
@@ -49,8 +48,6 @@ from anabranch.streams.followed_logs import FollowedLogs
 
 _IDLE_MS: Final = 50
 """Pause after a round without work, in ms."""
-_CHECK_EVERY_MS: Final = 500
-"""Interval between two checks whether the index was lost or replaced, in ms."""
 _RETRY_MS: Final = 1_000
 """Pause after a failure of the index, in ms."""
 _ALARMS_AGAIN_MS: Final = 5_000
@@ -98,15 +95,9 @@ class ConsistencyManager:
         self._log_trimming = LogTrimming(context)
         self._floats = FloatAudit(context)
         self._book = AlarmBook()
-        self._token = context.entropy.token()
-        self._look = 0
-        """Number of this manager's newest look at the index, which the index holds, too."""
-        self._is_index_complete = False
-        """Whether the index holds the image, as far as is known."""
         self._index_next_ms = 0
         self._index_error: str | None = None
         """Why the index cannot be reached; None: it could be."""
-        self._check_next_ms = 0
         registry, own = context.registry, self._pipeline.name
         self._mismatches = Counter(
             "anabranch_digest_mismatches",
@@ -135,12 +126,6 @@ class ConsistencyManager:
         self._index_failures = Counter(
             "anabranch_index_failures",
             "Times that the index could not be reached",
-            _LABELS,
-            registry=registry,
-        ).labels(own)
-        self._rebuilt = Counter(
-            "anabranch_index_rebuilt",
-            "Times that the whole index was written",
             _LABELS,
             registry=registry,
         ).labels(own)
@@ -197,8 +182,7 @@ class ConsistencyManager:
         """
         self._trimming.begin(stream)
         self._log_trimming.begin(stream)
-        if self._image.forget(stream):
-            self._is_index_complete = False
+        self._image.forget(stream)
         return FollowedStream(self._context.log, self._pipeline, stream, self._lives, self._seen)
 
     def _read_streams(self) -> None:
@@ -384,19 +368,22 @@ class ConsistencyManager:
         return found
 
     def _write_index(self) -> bool:
-        """Write pending changes of the image to the index; return whether something was written.
-        Never raises because of the index.
+        """Write the entries of the image that are due to the index; return whether something was
+        written. Never raises because of the index.
         """
         index, now_ms = self._index, self._context.clock.monotonic_ms()
         if index is None or now_ms < self._index_next_ms:
             return False
         try:
-            if self._is_index_complete and now_ms >= self._check_next_ms:
-                self._check_next_ms = now_ms + _CHECK_EVERY_MS
-                self._is_index_complete = self._is_own(index)
-            if not self._is_index_complete:
-                self._rebuild_index(index)
-            return self._write_some(index)
+            for count in range(_WRITES_PER_ROUND):
+                write = self._image.next_write(now_ms)
+                if write is None:
+                    self._index_error = None
+                    return count > 0
+                index.put(write.key, write.fields, expire_ms=write.expire_ms)
+                crash_point("manager.index_written")
+                # The time before the write: what is lost after it is written again in time.
+                self._image.written(write, now_ms)
         except Unavailable as error:
             if self._index_error is None:
                 self._context.logger.warning("index_unavailable", error=str(error))
@@ -404,54 +391,6 @@ class ConsistencyManager:
             self._index_next_ms = self._context.clock.monotonic_ms() + _RETRY_MS
             self._index_error = f"index: {error}"
             return False
-
-    def _is_own(self, index: Index) -> bool:
-        """Return whether the index still has what this manager has written, and note the look. A
-        Redis that was restarted may be empty, or have read an old copy from its disk.
-        """
-        key = self._image.look_key(self._token)
-        if not index.get(self._image.marker) or index.get(key) != {"number": str(self._look)}:
-            return False
-        self._note_look(index)
-        return True
-
-    def _note_look(self, index: Index) -> None:
-        """Write the number of the next look at the index."""
-        number, key = self._look + 1, self._image.look_key(self._token)
-        index.put(key, {"number": str(number)}, expire_ms=HEARTBEAT_LIFETIME_MS)
-        self._look = number
-
-    def _rebuild_index(self, index: Index) -> None:
-        """Delete the pipeline's keys from the index and write the whole image: the index is new,
-        was lost, or has unknown content.
-        """
-        self._image.states(self._context.clock.monotonic_ms())
-        looks = self._image.look_key("")
-        for key in index.keys(self._image.prefix):
-            # Those of other managers remain: each would take the index for lost, and clear it.
-            if not key.startswith(looks):
-                index.delete(key)
-        crash_point("manager.index_cleared")
-        self._image.rewrite_all()
-        while self._write_some(index):
-            pass
-        # The marker last: after a crash before this line the next manager finds none, and starts
-        # over.
-        index.put(self._image.marker, {"manager": self._token})
-        self._note_look(index)
-        self._is_index_complete = True
-        self._rebuilt.inc()
-        self._context.logger.info("index_written", keys=len(self._image.keys()))
-
-    def _write_some(self, index: Index) -> bool:
-        for count in range(_WRITES_PER_ROUND):
-            write = self._image.next_write(self._context.clock.monotonic_ms())
-            if write is None:
-                self._index_error = None
-                return count > 0
-            index.put(write.key, write.fields, expire_ms=write.expire_ms)
-            crash_point("manager.index_written")
-            self._image.written(write)
         return True
 
     def _unneeded_streams(self) -> list[str]:
@@ -508,7 +447,7 @@ class ConsistencyManager:
             "index": "none"
             if self._index is None
             else "written"
-            if self._is_index_complete
+            if self._image.is_written
             else "incomplete",
         }
         if self._scaling is not None:

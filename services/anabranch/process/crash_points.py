@@ -71,7 +71,6 @@ POINTS: Final = {
         " deleted"
     ),
     "manager.log_trimmed": "records below a log snapshot are deleted; memory does not know yet",
-    "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
     "manager.index_written": "one entry of the index is written; memory does not know yet",
     "ledger.entry_due": "an entry is to be in a contract's log; nothing is written",
     "ledger.entry_written": "it is in the contract's log; memory does not know yet",

@@ -54,9 +54,9 @@ CONTROL: Final = (
     ),
     Mutant(
         "tips_of_a_lost_index_are_not_restored",
-        "consistency_manager.index_image:IndexImage.rewrite_all",
-        "[*self._hashes, *self._heartbeats]",
-        "self._heartbeats",
+        "consistency_manager.index_image:IndexImage.written",
+        "self._written[write.key] = monotonic_ms",
+        "self._written |= {} if write.key in self._hashes else {write.key: monotonic_ms}",
         "CX2",
         ("index lost",),
         by=("index",),

@@ -90,7 +90,7 @@ class World:
         found: dict[str, object] = {}
         while (write := self.image.next_write(self.clock.now_ms())) is not None:
             found[write.key.removeprefix("anabranch:p:")] = write.fields
-            self.image.written(write)
+            self.image.written(write, self.clock.now_ms())
         return found
 
 

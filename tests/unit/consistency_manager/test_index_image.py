@@ -7,13 +7,20 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from anabranch.consistency_manager import index_image
-from anabranch.consistency_manager.index_image import IndexImage, IndexWrite
+from anabranch.consistency_manager.index_image import (
+    ENTRY_LIFETIME_MS,
+    REWRITE_MS,
+    IndexImage,
+    IndexWrite,
+)
 from anabranch.protocol import limits
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
+
+PROCESS = "anabranch:p:process:processing:stage:0"
 
 
 @dataclass
@@ -55,7 +62,7 @@ def write_all(image: IndexImage, now_ms: int = 0) -> list[IndexWrite]:
     found = []
     while (write := image.next_write(now_ms)) is not None:
         assert image.next_write(now_ms) == write
-        image.written(write)
+        image.written(write, now_ms)
         found.append(write)
     return found
 
@@ -104,10 +111,43 @@ def test_cx2_the_image_holds_the_tip_and_is_written_whole_again(log: Log) -> Non
     assert write_all(log.image) == []
     log.close("1", 6)
     assert set(by_key) > {w.key for w in write_all(log.image)} - {"anabranch:p:boundary:s:1"}
-    log.image.rewrite_all()
-    again = {w.key for w in write_all(log.image)}
-    assert again == {*by_key, "anabranch:p:boundary:s:1"}
-    assert again | {log.image.marker} == log.image.keys()
+    everything = {*by_key, "anabranch:p:boundary:s:1"}
+    log.image.heartbeat(beat(), 0)
+    assert [w.key for w in write_all(log.image)] == [PROCESS]
+    assert write_all(log.image, REWRITE_MS - 1) == []
+    log.close("0", 7)
+    fresh = {"anabranch:p:boundary:s:0", "anabranch:p:stream:s"}
+    assert {w.key for w in write_all(log.image, REWRITE_MS - 1)} == fresh
+    assert {w.key for w in write_all(log.image, REWRITE_MS)} == {*everything, PROCESS} - fresh
+    assert {w.key for w in write_all(log.image, 2 * REWRITE_MS)} == {*everything, PROCESS}
+
+
+def test_what_the_log_of_a_stream_said_is_not_written_again_when_it_is_forgotten(log: Log) -> None:
+    log.image.heartbeat(beat(), 0)
+    log.close("0", 3)
+    write_all(log.image)
+    log.close("1", 4)
+    log.image.trim(TrimPoint("s", 2, 5))
+    log.image.forget("s")
+    assert [w.key for w in write_all(log.image)] == ["anabranch:p:trim:s"]
+    assert log.image.is_written
+    again = {w.key: w.expire_ms for w in write_all(log.image, REWRITE_MS)}
+    assert again.keys() == {"anabranch:p:trim:s", PROCESS}
+    assert again["anabranch:p:trim:s"] == ENTRY_LIFETIME_MS
+
+
+def test_cx4_a_manager_that_hears_nobody_writes_what_changes_and_nothing_again(log: Log) -> None:
+    log.image.heartbeat(beat(), 0)
+    log.close("0", 3)
+    write_all(log.image)
+    now_ms = 0
+    while log.image.states(now_ms):
+        now_ms += OBSERVED_STEP_MS
+    assert write_all(log.image, now_ms) == []
+    log.close("0", 4)
+    assert len(write_all(log.image, now_ms)) == 2
+    log.image.heartbeat(beat(), now_ms)
+    assert len(write_all(log.image, now_ms + REWRITE_MS)) == 3
 
 
 def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones(log: Log) -> None:
@@ -161,7 +201,7 @@ def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     assert image.heartbeat(beat(), 1_000)
     (write,) = write_all(image, 1_000)
     assert (write.key, write.expire_ms) == (
-        "anabranch:p:process:processing:stage:0",
+        PROCESS,
         limits.HEARTBEAT_LIFETIME_MS,
     )
     assert image.heartbeat(beat(epoch=0, state="zombie"), 1_000)
@@ -170,7 +210,8 @@ def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
     for now_ms in range(2_000, late, OBSERVED_STEP_MS):
         assert image.states(now_ms) == {"processing:stage:0": "stable"}
-    image.rewrite_all()
+        ends = [now_ms + write.expire_ms for write in write_all(image, now_ms)]
+        assert set(ends) <= {1_000 + limits.HEARTBEAT_LIFETIME_MS}
     assert write_all(image, late) == []
     assert image.states(late) == {}
     monkeypatch.setattr(index_image, "HEARTBEATS_MAX", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 
@@ -41,6 +42,12 @@ class LocalIndex:
         """Replace the content by that of ``copy``, as a restart of Redis does."""
         with self._lock:
             self._hashes = dict(copy._hashes)
+
+    def until_ms(self, key: str) -> float:
+        """Return the monotonic time at which the hash at ``key`` expires; infinity: never."""
+        with self._lock:
+            until_ms = self._hashes[key][1]
+            return math.inf if until_ms is None else until_ms
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole; without fields, delete it."""
