@@ -236,8 +236,7 @@ class AgentService:
             for signed in talk.poll(_POLL_MS):
                 self._on_message(signed.statement, signed.signature)
             stages.poll()
-            waits = filter(None, (reader.waits_for, stages.waits_for))
-            self.status.waiting_for = "; ".join(waits) or None
+            self.status.waiting_for = stages.waits_for(reader.waits_for)
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self._measure(stages, oracle)

@@ -107,10 +107,11 @@ class TradedStages:
         """
         return self._logs.known(task)
 
-    @property
-    def waits_for(self) -> str | None:
-        """Tasks whose logs cannot be read now, with the reasons, for ``status``; None: all can."""
-        return self._logs.waits_for
+    def waits_for(self, other: str | None) -> str | None:
+        """Return ``other``, a reason to wait, and the tasks whose logs cannot be read now, with the
+        reasons, for ``status``. None if there is none.
+        """
+        return self._logs.waits_for(other)
 
     def at_partners(self) -> list[str]:
         """Return the own tasks that have their places at partners' nodes."""

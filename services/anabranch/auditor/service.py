@@ -156,8 +156,7 @@ class AuditorService:
                 reader.look()
             reader.poll(_POLL_MS)
             self._round(reader)
-            waits = filter(None, (reader.waits_for, self._logs.waits_for))
-            self.status.waiting_for = "; ".join(waits) or None
+            self.status.waiting_for = self._logs.waits_for(reader.waits_for)
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self.status.detail = {

@@ -147,7 +147,7 @@ class ConsistencyManager:
             self._streams.follow(stream)
         self._read_streams()
         if self._streams.why_unread.keys() - self._streams.stuck.keys():
-            raise Unavailable(self._streams.waits_for)
+            raise Unavailable(self._streams.waits_for())
 
     def step(self) -> None:
         """Do one round: read all logs and control topics, raise alarms, trim, update the index."""
@@ -415,8 +415,7 @@ class ConsistencyManager:
             self._uncompared.labels(own, stream).set(followed.audit.uncompared)
             if followed.gaps is not None:
                 self._given_up.labels(own, stream).set(followed.gaps.lost)
-        waits = filter(None, (self._index_error, self._streams.waits_for))
-        self.status.waiting_for = "; ".join(waits) or None
+        self.status.waiting_for = self._streams.waits_for(self._index_error)
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
         ended = {stream for stream, each in streams.items() if each.log_state.heirs}
         unread = {name for name, stage in self._pipeline.stages.items() if stage.parent} - {

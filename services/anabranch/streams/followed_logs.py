@@ -77,10 +77,12 @@ class FollowedLogs(Generic[FollowedT]):
         """Reasons of the logs that a person must restore, by name (UR4)."""
         return self._unread.stuck
 
-    @property
-    def waits_for(self) -> str | None:
-        """Reasons why logs cannot be read now, for ``status``; None if all can be."""
-        return "; ".join(f"{name}: {why}" for name, why in self._unread.why.items()) or None
+    def waits_for(self, other: str | None = None) -> str | None:
+        """Return why the process waits, for ``status``: ``other``, its reason beside these logs,
+        and the reasons why logs cannot be read now. None if there is none.
+        """
+        unread = (f"{name}: {why}" for name, why in self._unread.why.items())
+        return "; ".join(filter(None, (other, *unread))) or None
 
     def follow(self, name: str) -> None:
         """Follow a log from now on; the next ``poll`` opens it. Idempotent."""

@@ -61,7 +61,7 @@ def test_one_that_cannot_be_read_holds_up_no_other(
 ) -> None:
     errors["a"] = error
     logs.poll()
-    assert (logs.known("a"), logs.waits_for) == (None, f"a: {error}")
+    assert (logs.known("a"), logs.waits_for()) == (None, f"a: {error}")
     assert logs.known("b") is logs.every["b"]
     errors["c"] = error
     logs.poll()
@@ -88,7 +88,7 @@ def test_one_that_lost_records_is_opened_anew(
     errors.clear()
     clock.advance(OPEN_AGAIN_MS)
     logs.poll()
-    assert (logs.known("a"), logs.waits_for, logs.stuck) == (waiting, None, {})
+    assert (logs.known("a"), logs.waits_for(), logs.stuck) == (waiting, None, {})
 
 
 def test_a_contradiction_is_the_owners_mistake_unless_another_owner_wrote_it(
@@ -96,7 +96,7 @@ def test_a_contradiction_is_the_owners_mistake_unless_another_owner_wrote_it(
 ) -> None:
     errors["c"] = ConfigurationError("other width")
     logs.poll()
-    assert logs.waits_for == "c: other width"
+    assert logs.waits_for("no leader") == "no leader; c: other width"
     errors["b"] = ConfigurationError("other width")
     with pytest.raises(ConfigurationError):
         logs.poll()
@@ -109,7 +109,7 @@ def test_one_that_is_not_followed_any_more_is_closed_and_named_no_more(
     logs.poll()
     dropped = logs.every["a"]
     logs.drop("a")
-    assert (dropped.is_closed, logs.waits_for, sorted(logs.every)) == (True, None, ["b", "c"])
+    assert (dropped.is_closed, logs.waits_for(), sorted(logs.every)) == (True, None, ["b", "c"])
     kept = logs.every["b"]
     logs.close()
     logs.close()
