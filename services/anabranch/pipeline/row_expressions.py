@@ -7,7 +7,7 @@ Polars, as queries of ``anabranch tap``, not of Spark: operators, ``CASE``, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.errors import StageFunctionError
 
@@ -16,8 +16,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CHARS_MAX: Final = 2_000
+"""Maximum length of an expression. Polars parses and evaluates a chain of operators by recursion:
+one of tens of thousands of characters overflows the stack, which ends the process without a word,
+and one of some thousands takes seconds for each block.
+"""
+
+
 def wrong_syntax(expression: str) -> str | None:
-    """Return why ``expression`` is none, or names no column; None if it may be one."""
+    """Return why ``expression`` is none, is too long, or names no column; None if it may be
+    one.
+    """
+    if len(expression) > CHARS_MAX:
+        return (
+            f"it has {len(expression)} characters, and {CHARS_MAX} are the most: write a function"
+            " instead (`shed: {transform: MODULE:FUNCTION}`)"
+        )
     try:
         names = _parsed(expression).meta.root_names()
     except Exception as error:  # noqa: BLE001 - Polars has an error of its own for each mistake
