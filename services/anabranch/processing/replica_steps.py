@@ -6,7 +6,7 @@ boundary log, and through ``processing.replica_environment.Recovery``.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from functools import partial
 
 from anabranch.ports import Checkpoints
@@ -41,6 +41,8 @@ from anabranch.protocol.stage.recovery import (
 )
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.streams.boundary_writer import BoundaryWriter
+
+_logger = logging.getLogger("anabranch.checkpoints")
 
 
 class ReplicaSteps:
@@ -156,9 +158,11 @@ class ReplicaSteps:
         return answer
 
     def _clean(self, step: Clean) -> None:
-        """Remove older checkpoints. The next start removes what cannot be removed now."""
-        with contextlib.suppress(OSError):
+        """Remove older checkpoints. The next call or start removes what cannot be removed now."""
+        try:
             on_disk(self._disk, step)
+        except OSError as error:
+            _logger.warning("older checkpoints are not removed, and take up the disk: %s", error)
 
     def _append_base(self, timeline: Timeline) -> None:
         """Append the base record of ``timeline`` to the boundary log."""

@@ -28,6 +28,7 @@ Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is 
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,8 @@ from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 
 if TYPE_CHECKING:
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
+
+_logger = logging.getLogger("anabranch.checkpoints")
 
 _REMOVALS: Final = 2
 """Number of syncs that remove a removed directory again. Spark's maintenance of the state, which
@@ -425,9 +428,9 @@ class ReplicaFolder:
         TI2), and what lives before had left when this disk was opened.
         """
         while self._former_lives:
-            shutil.rmtree(self._former_lives.pop(), ignore_errors=True)
+            _discard(self._former_lives.pop())
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
-            shutil.rmtree(self.directory(name), ignore_errors=True)
+            _discard(self.directory(name))
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
         if self._own_copy is not None:
@@ -438,7 +441,14 @@ class ReplicaFolder:
                 epoch,
                 number,
             ):
-                shutil.rmtree(self._root / f"{prefix}{name}", ignore_errors=True)
+                _discard(self._root / f"{prefix}{name}")
+
+
+def _discard(path: Path) -> None:
+    """Remove a directory. Log if it cannot be removed; the next start tries it again."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        _logger.warning("%s cannot be removed, and takes up the disk: check its owner", path)
 
 
 class ReplicaDisks:

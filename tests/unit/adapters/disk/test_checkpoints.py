@@ -358,6 +358,16 @@ def test_a_process_that_stands_by_removes_what_is_below_its_copy(
     }
 
 
+def test_what_cannot_be_removed_is_reported(
+    disk: ReplicaFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fills the disk, as where another user has run the replica before."""
+    fill(disk.directory(ONE))
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    disk.clean(9)
+    assert f"{disk.directory(ONE)} cannot be removed" in caplog.text
+
+
 def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> None:
     reached: list[str] = []
     disks = ReplicaDisks(tmp_path, crash_point=reached.append)
