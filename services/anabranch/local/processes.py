@@ -14,7 +14,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -246,12 +246,17 @@ def bound_log(path: Path) -> None:
         path.replace(_old(path))
 
 
-def bound_logs(state_dir: Path) -> None:
-    """Move the content of each log in ``state_dir`` that is larger than LOG_BYTES_MAX aside, while
+def logs_in(state_dir: Path) -> list[Path]:
+    """Return the paths of all logs of processes of the deployment in ``state_dir``."""
+    return list((state_dir / "logs").glob("*.log"))
+
+
+def bound_logs(paths: Iterable[Path]) -> None:
+    """Move the content of each log of ``paths`` that is larger than LOG_BYTES_MAX aside, while
     processes append to it. A line that is written at this moment is lost. A log that cannot be
     moved, as on a full disk, stays as it is.
     """
-    for path in (state_dir / "logs").glob("*.log"):
+    for path in paths:
         with contextlib.suppress(OSError):
             if path.stat().st_size > LOG_BYTES_MAX:
                 # Not by its name: the processes would continue to write to the old file.

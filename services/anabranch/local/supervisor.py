@@ -35,6 +35,7 @@ from anabranch.local.processes import (
     ProcessSpec,
     SpareProcess,
     bound_logs,
+    logs_in,
     sweep,
 )
 from anabranch.local.state_file import Deployment, ProcessRow
@@ -93,6 +94,10 @@ class Server(Protocol):
     @property
     def address(self) -> str:
         """Address for clients, ``host:port``."""
+
+    @property
+    def log_path(self) -> Path:
+        """Path of the file to which the server appends its output."""
 
     def alive(self) -> bool:
         """Return whether the server runs."""
@@ -415,11 +420,12 @@ class Supervisor:
             self._spare_ms = now_ms + self._spare_backoff.after_end(0)
 
     def _bound_logs(self) -> None:
-        """Bound the logs of the running processes, when that is due."""
+        """Bound the logs of the running processes and servers, when that is due."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._logs_next_ms:
             self._logs_next_ms = now_ms + _LOGS_EVERY_MS
-            bound_logs(self._state_dir)
+            servers = [each.server.log_path for each in self._servers]
+            bound_logs([*logs_in(self._state_dir), *servers])
 
     def _fail_start(self, service: _Watched, mistake: str, now_ms: int) -> None:
         """End the deployment because of ``mistake``, if it is still starting.

@@ -181,11 +181,11 @@ print('{"error": "told"}')
     path, old = process.log_path, process.log_path.with_suffix(".log.1")
     for number in range(2):
         wait_until(lambda: path.read_text().endswith(f"x{number}\n"), 60, "a long line")  # noqa: B023
-        processes.bound_logs(tmp_path)
+        processes.bound_logs(processes.logs_in(tmp_path))
         assert (path.read_text(), old.read_text()) == ("", "x" * 2_000 + f"{number}\n")
         os.kill(process.pid, signal.SIGUSR1)
     wait_until(lambda: process.exit_code() is not None, 60, "ended")
-    processes.bound_logs(tmp_path)
+    processes.bound_logs(processes.logs_in(tmp_path))
     assert (path.read_text(), process.last_error()) == ('{"error": "told"}\n', "told")
     again = ManagedProcess(_spec("pass"), tmp_path)
     wait_until(lambda: again.exit_code() is not None, 60, "ended")

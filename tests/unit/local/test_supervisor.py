@@ -34,6 +34,7 @@ class _Server:
 
     pid: int | None = 7
     address = "127.0.0.1:9"
+    log_path = Path("no such log")
 
     def __init__(self) -> None:
         self.up = True
@@ -277,18 +278,23 @@ def test_logs_of_processes_that_run_for_long_stay_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "LOG_BYTES_MAX", 10)
-    clock, log = VirtualClock(), tmp_path / "logs" / "delivery-o.log"
-    log.parent.mkdir()
+    clock, server = VirtualClock(), _Server()
+    logs = [tmp_path / "logs" / "delivery-o.log", tmp_path / "kafka" / "kafka.log"]
+    server.log_path = logs[1]
+    for log in logs:
+        log.parent.mkdir()
+    deployment = Deployment(os.getpid(), "p", "k", None)
     supervisor = Supervisor(
-        tmp_path, Deployment(os.getpid(), "p", "k", None), [], clock, lambda _: None
+        tmp_path, deployment, [], clock, lambda _: None, servers={"kafka": server}
     )
     sizes = []
     for _ in range(4):
         supervisor.step()
-        sizes.append(log.stat().st_size if log.exists() else 0)
-        log.write_text("01234567890")
+        sizes.append([log.stat().st_size if log.exists() else 0 for log in logs])
+        for log in logs:
+            log.write_text("01234567890")
         clock.advance(40_000)
-    assert sizes == [0, 11, 0, 11]
+    assert sizes == [[0, 0], [11, 11], [0, 0], [11, 11]]
     supervisor.stop()
 
 
