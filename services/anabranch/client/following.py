@@ -13,6 +13,7 @@ from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.edge import views
 from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
+from anabranch.protocol.log.reading_to_end import ReadingToEnd
 
 BUCKETS_KEPT: Final = 1_000
 """Number of newest stable buckets whose records ``follow`` keeps. Bounded, so that a program may
@@ -20,6 +21,7 @@ follow a topic for months.
 """
 
 _FETCH_RECORDS: Final = 10_000
+_WAIT_MS: Final = 200
 
 
 class LiveView(views.LiveView):
@@ -108,6 +110,16 @@ class Follower:
         """Whether all records were read that existed when the consumer was opened."""
         return all(self._reader.position(at) >= end for at, end in self._ends.items())
 
+    def catch_up(self) -> None:
+        """Apply all records that existed when the consumer was opened.
+
+        Raises:
+            DataMissing, AdapterError: as ``poll``; also if no record arrives for a while.
+        """
+        reading = ReadingToEnd(self._ends, self._reader.position)
+        while not reading.is_over():
+            self.poll(_WAIT_MS)
+
     def close(self) -> None:
         """Close the consumer. Idempotent."""
         self._reader.close()
@@ -158,8 +170,7 @@ def current(kafka: str | EventLog, topic: str, *, buckets_kept: int | None = Non
     """
     follower = Follower(kafka, topic, buckets_kept=buckets_kept)
     try:
-        while not follower.caught_up:
-            follower.poll(200)
+        follower.catch_up()
     finally:
         follower.close()
     return follower.view

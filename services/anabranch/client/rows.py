@@ -37,6 +37,7 @@ from anabranch.protocol.edge.origins import NewestIds, Origin
 from anabranch.protocol.edge.views import LiveRecord
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
+from anabranch.protocol.log.reading_to_end import ReadingToEnd
 
 T = TypeVar("T")
 
@@ -167,6 +168,7 @@ class Rows(_Open, Generic[T]):
                     ' stored. Read it with start="earliest"'
                 )
         self._reader.assign(begin)
+        self._reading = ReadingToEnd(self._ends, self._reader.position)
 
     def _close(self) -> None:
         if hasattr(self, "_reader"):
@@ -197,8 +199,7 @@ class Rows(_Open, Generic[T]):
                         chunk.headers,
                     )
                 )
-            is_at_end = all(self._reader.position(at) >= end for at, end in self._ends.items())
-            return self._follow or bool(self._waiting) or not is_at_end
+            return self._follow or not self._reading.is_over() or bool(self._waiting)
 
     def _take(self) -> Row[T] | None:
         """Return the next of the fetched rows; None: there is none.
@@ -335,8 +336,7 @@ class Answer(_Open, Generic[T]):
 
     def _open(self) -> None:
         self._opened = Follower(self._log, self._topic, buckets_kept=self._kept)
-        while not self._opened.caught_up:
-            self._opened.poll(_WAIT_MS)
+        self._opened.catch_up()
 
     def _close(self) -> None:
         if hasattr(self, "_opened"):

@@ -43,6 +43,7 @@ from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.reading_to_end import ReadingToEnd
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
 from anabranch.streams.followed_logs import FollowedLogs
 
@@ -350,7 +351,8 @@ class ConsistencyManager:
         try:
             start, end = reader.offsets(at)
             reader.assign({at: start})
-            while reader.position(at) < end:
+            reading = ReadingToEnd({at: end}, reader.position)
+            while not reading.is_over():
                 for entry in self._fetch(reader, 100):
                     if isinstance(entry, Alarm):
                         yield entry

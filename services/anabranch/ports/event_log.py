@@ -20,6 +20,10 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        """Return the partition in words for people."""
+        return f"{self.topic}[{self.partition}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

@@ -37,8 +37,6 @@ from anabranch.streams.log_end import end_of, read_to
 
 _FETCH_RECORDS: Final = 2_000
 """Maximum number of records per fetch."""
-_SILENT_POLLS_MAX: Final = 300
-"""Maximum number of consecutive empty polls before the log's end, after which reading fails."""
 _END_ANSWER_MS: Final = 10_000
 """Timeout for asking for the log's end, in ms: that of any request of the client."""
 
@@ -428,7 +426,6 @@ class BoundaryReader:
                 self._at.topic,
                 lambda: self.offset_next,
                 self.poll,
-                silent_polls_max=_SILENT_POLLS_MAX,
             )
         except Unavailable as error:
             if not self.trouble:

@@ -34,6 +34,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.log.reading_to_end import ReadingToEnd
 from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.protocol.stage.upstream_selection import choose
 
@@ -288,9 +289,14 @@ class ControlReader:
         return self.counts["undecodable"] + self.counts["forged"]
 
     def to_end(self) -> Iterator[ControlRecord]:
-        """Yield all records up to the present ends of the topics."""
+        """Yield all records up to the present ends of the topics.
+
+        Raises:
+            Unavailable: no record arrived for a while although an end is not reached.
+        """
         ends = {at: self._reader.offsets(at)[1] for at in self._next}
-        while any(self._reader.position(at) < end for at, end in ends.items()):
+        reading = ReadingToEnd(ends, self._reader.position)
+        while not reading.is_over():
             yield from self.poll(_WAIT_MS)
 
     def close(self) -> None:

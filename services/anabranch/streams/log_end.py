@@ -9,6 +9,7 @@ from anabranch.ports import EventLog, LogReader, Threads, TopicPartition
 from anabranch.process.threads import OWN_THREADS
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
+from anabranch.protocol.log.reading_to_end import SILENT_MAX, ReadingToEnd
 
 _POLL_MS: Final = 100
 
@@ -19,7 +20,7 @@ def read_to(
     position: Callable[[], int],
     poll: Callable[[int], object],
     *,
-    silent_polls_max: int,
+    silent_polls_max: int = SILENT_MAX,
 ) -> None:
     """Call ``poll`` until ``position`` has reached ``end``.
 
@@ -34,14 +35,9 @@ def read_to(
         Unavailable: more polls bring nothing although the end is not reached.
         Whatever ``poll`` raises.
     """
-    silent = 0
-    while (before := position()) < end:
+    reading = ReadingToEnd({topic: end}, lambda _: position(), silent_max=silent_polls_max)
+    while not reading.is_over():
         poll(_POLL_MS)
-        silent = silent + 1 if position() == before else 0
-        if silent > silent_polls_max:
-            raise Unavailable(
-                f"{topic}: no record arrived after offset {before}, but the log ends at {end}"
-            )
 
 
 def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:

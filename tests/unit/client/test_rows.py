@@ -14,8 +14,15 @@ import pytest
 
 from anabranch import client
 from anabranch.client import Row, corrected, live
+from anabranch.client.following import current
 from anabranch.ports import Chunk, TopicPartition
-from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Unavailable,
+)
+from harness.lost_ends import lose_ends
 from harness.output_world import DeliveringWorld
 from harness.outputs import delivered, rows
 
@@ -84,6 +91,22 @@ def test_positions_lead_on_where_a_program_stopped(world: World) -> None:
     assert by_id([*some, *rest]) == world.delivered_values()
     with corrected(world.log, TOPIC, start="latest", follow=False) as found:
         assert list(found) == []
+
+
+def test_what_a_broker_loses_after_the_opening_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.close(1, 3)
+    expected = len(world.delivered_values())
+    lose_ends(monkeypatch)
+    with corrected(world.log, TOPIC, follow=False) as found:
+        assert len(list(islice(found, expected))) == expected
+        with pytest.raises(Unavailable, match="no record arrived"):
+            next(iter(found))
+    with pytest.raises(Unavailable, match="no record arrived"), live(world.log, LIVE):
+        pytest.fail("it is not open")
+    with pytest.raises(Unavailable, match="no record arrived"):
+        current(world.log, LIVE)
 
 
 def test_what_comes_after_the_opening_is_left_out_unless_it_is_followed(world: World) -> None:

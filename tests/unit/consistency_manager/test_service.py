@@ -22,6 +22,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import alarms, all_control_records, say
+from harness.lost_ends import lose_ends
 from harness.manager_world import started_manager
 from harness.outputs import Replica, create_topics, rows
 
@@ -93,6 +94,15 @@ def test_it_writes_the_index(world: World) -> None:
         manager.step()
     assert world.index.get("anabranch:p:process:processing:totals:0") == {}
     assert manager.status.detail["processes"] == {"consistency_manager:p:0": "starting"}
+
+
+def test_alarms_that_a_broker_lost_are_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = world.manager()
+    lose_ends(monkeypatch)
+    with pytest.raises(Unavailable, match="no record arrived"):
+        list(manager._old_alarms())
 
 
 @pytest.mark.parametrize("looks_after_the_copy", [0, 1, 5])

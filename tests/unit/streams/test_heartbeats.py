@@ -41,6 +41,7 @@ from anabranch.streams.heartbeats import (
     records_so_far,
 )
 from anabranch.streams.stream_life import life_of
+from harness.lost_ends import lose_ends
 from harness.sources import everything
 
 TOPIC = "p.control.processing.tolls.0"
@@ -307,6 +308,18 @@ def test_lives_that_are_made_up_cost_one_question_and_little_memory(
     write(log, replace(BEAT, life="made up 499"))
     assert reader.poll(100) == []
     assert len(asked) == (1 if answers else 2), "what is remembered is not asked for"
+
+
+def test_a_topic_that_loses_its_end_is_not_waited_for(
+    log: LocalEventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, BEAT)
+    lose_ends(monkeypatch)
+    reader = ControlReader(log, SPEAKERS, from_beginning=True)
+    found = reader.to_end()
+    assert next(found) == BEAT
+    with pytest.raises(Unavailable, match="no record arrived after offset 1"):
+        next(found)
 
 
 def unavailable(*_: object) -> dict[str, str]:

@@ -43,7 +43,7 @@ def test_where_nothing_is_left_nothing_is_asked() -> None:
 def test_where_nothing_comes_it_says_so() -> None:
     steps = Steps(3, 0, 0, 0)
     with pytest.raises(
-        Unavailable, match="t: no record arrived after offset 3, but the log ends at 10"
+        Unavailable, match="t: no record arrived after offset 3, but the log ended at 10"
     ):
         steps.read(10)
 
