@@ -93,7 +93,8 @@ class Both:
             folder / NORTH,
             theirs.replace("-", "_"),
             THEIR_FUNCTIONS,
-            stages="clean:\n  reads: [a]\n  transform: MODULE:clean\n",
+            stages="clean:\n  reads: [a]\n  transform: MODULE:clean\n"
+            "  ha: upstream_backup\n  state_horizon: 0ms\n",
             live=True,
             max_delay_ms=MAX_DELAY_MS,
             apart=False,

@@ -126,6 +126,14 @@ def _partners(
                     " partners run has one: write replicas: 1, and your own node takes it back if"
                     " the partner's fails; or leave it out here",
                 )
+            elif stages[stage].ha != "upstream_backup":
+                file.mistake(
+                    place,
+                    f"{stage} has ha: {stages[stage].ha}, and a stage that partners run makes its"
+                    " state anew from its input, since owners share no checkpoints: write ha:"
+                    " upstream_backup and its state_horizon, the time after which a record no"
+                    " longer changes results; or leave it out here",
+                )
         found[partner] = [stage for stage, _ in named]
     return found
 

@@ -689,11 +689,10 @@ class Pipeline(_Model):
         stage, or of a stage that a partner may run.
         """
         stage = self.stages.get(stream)
-        partners = {} if self.federation is None else self.federation.partners
         return (
             stream in self.bindings
             or (stage is not None and stage.offered is not None)
-            or any(stream in stages for stages in partners.values())
+            or stream in self.traded_stages()
         )
 
     def streams(self) -> list[str]:
@@ -791,14 +790,15 @@ class Pipeline(_Model):
         partners = {} if self.federation is None else self.federation.partners
         return {f"{partner}.0": stages for partner, stages in partners.items()}
 
+    def traded_stages(self) -> list[str]:
+        """Return the stages that partners may run, sorted. All have ``ha: upstream_backup``."""
+        partners = {} if self.federation is None else self.federation.partners
+        return sorted({stage for stages in partners.values() for stage in stages})
+
     def audited_stages(self) -> list[str]:
-        """Return the stages that partners may run and that an auditor can recompute; none where
-        there is no auditor.
-        """
-        if self.federation is None or not self.federation.auditor:
-            return []
-        traded = {stage for stages in self.federation.partners.values() for stage in stages}
-        return sorted(stage for stage in traded if self.stages[stage].ha == "upstream_backup")
+        """Return the stages that an auditor recomputes; none where there is no auditor."""
+        is_audited = self.federation is not None and self.federation.auditor
+        return self.traded_stages() if is_audited else []
 
     def other_signers(self) -> dict[str, list[str]]:
         """Return, for each published stream, the participants other than the owner that may run its

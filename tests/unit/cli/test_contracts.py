@@ -35,7 +35,12 @@ pipeline: {who}
 sources:
   reports: {{topics: [{who}.reports], record: report.avsc, event_time: {{field: time, unit: ms}}}}
 stages:
-  totals: {{participant: {who}, reads: [reports], transform: "functions:same"}}
+  totals:
+    participant: {who}
+    reads: [reports]
+    transform: "functions:same"
+    ha: upstream_backup
+    state_horizon: 0ms
 outputs:
   out: {{stage: totals, corrected: {{topic: {who}.out}}}}
 """

@@ -149,7 +149,9 @@ def test_an_agent_looks_at_who_sets_the_times_too(tmp_path: Path) -> None:
 
 
 def test_whoever_may_run_a_published_stage_is_named_by_its_owner(tmp_path: Path) -> None:
-    owned = NORTH.replace("{reads", "{participant: north, reads")
+    owned = NORTH.replace(
+        "{reads", "{participant: north, ha: upstream_backup, state_horizon: 1s, reads"
+    )
     for more, others in (
         ("federation: {name: roads, participant: north}\n", []),
         ("federation: {name: roads, participant: north, partners: {south: [speeds]}}\n", ["south"]),

@@ -28,7 +28,12 @@ sources:
     event_time: {field: segment, unit: ms}
     out_of_orderness: 700ms
 stages:
-  clean: {participant: north, reads: [sightings], transform: "stages:clean"}
+  clean:
+    participant: north
+    reads: [sightings]
+    transform: "stages:clean"
+    ha: upstream_backup
+    state_horizon: 0ms
   speeds: {participant: north, reads: [clean], transform: "stages:speeds", replicas: 2}
   slow: {participant: south, offered: slow, reads: [speeds]}
 publish:

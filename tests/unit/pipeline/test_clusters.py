@@ -129,7 +129,11 @@ def test_what_others_run_reads_nothing_there(tmp_path: Path) -> None:
     assert mistake.startswith(
         "stages.tolls.reads[0]: north_speeds is on the cluster north, and a stage that"
     )
-    loaded(tmp_path, text.replace("east: [tolls]", "east: [later]"))
+    later = "stages:later, ha: upstream_backup, state_horizon: 0ms}"
+    loaded(
+        tmp_path,
+        text.replace("east: [tolls]", "east: [later]").replace("stages:later}", later),
+    )
 
 
 def test_none_is_the_own_one(tmp_path: Path) -> None:

@@ -162,9 +162,11 @@ def test_the_whole_is_known_to_who_only_looks(tmp_path: Path) -> None:
 
 def test_a_partner_may_run_one_or_all(tmp_path: Path) -> None:
     federation = "federation:\n  name: f\n  participant: local\n  partners: {{south: [{}]}}\n"
+    backed_up = "ha: upstream_backup, state_horizon: 1s"
 
     def partners(stage: str) -> dict[str, list[str]]:
-        pipeline = pipeline_in(tmp_path, TWO, output="first", more=federation.format(stage))
+        more = federation.format(stage)
+        pipeline = pipeline_in(tmp_path, f"{TWO}, {backed_up}", output="first", more=more)
         assert pipeline.federation is not None
         return pipeline.federation.partners
 
