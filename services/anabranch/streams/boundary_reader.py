@@ -262,19 +262,26 @@ class BoundaryReader:
         if self._expected.source is not None:
             self._expected.source.check(self.log_state)
         self.offset_next = self._reader.position(self._at)
-        if not self._start.is_over and self.offset_next >= self._end_at_first:
-            if self._expected.others_write:
-                # Its owner may yet write a usable snapshot: until then the stream is missing.
-                self._refuse("its first records are deleted, and no log snapshot can be used")
-                return read
-            message = (
-                f"{self._at.topic}: its first records are deleted, and no readable log snapshot"
-                " replaces them. The consistency manager writes a snapshot before it deletes, so"
-                " these were deleted by retention, or by hand. Restore the topic from a copy, or"
-                " begin anew under another name of the pipeline"
-            )
-            raise DataMissing(message)
+        self._check_start()
         return read
+
+    def _check_start(self) -> None:
+        """Raise DataMissing if the log was read to the end that it had when it was opened, or is
+        empty, and nothing replaces its first records, which are deleted.
+        """
+        if self._start.is_over or not self.is_caught_up:
+            return
+        if self._expected.others_write:
+            # Its owner may yet write a usable snapshot: until then the stream is missing.
+            self._refuse("its first records are deleted, and no log snapshot can be used")
+            return
+        message = (
+            f"{self._at.topic}: its first records are deleted, and no readable log snapshot"
+            " replaces them. The consistency manager writes a snapshot before it deletes, so"
+            " these were deleted by retention, or by hand. Restore the topic from a copy, or"
+            " begin anew under another name of the pipeline"
+        )
+        raise DataMissing(message)
 
     def _fetch(self, wait_ms: int) -> list[Chunk]:
         """Fetch records, and then the statements about signers by which they are judged."""
@@ -427,6 +434,7 @@ class BoundaryReader:
                 lambda: self.offset_next,
                 self.poll,
             )
+            self._check_start()  # an empty log is at its end without a poll
         except Unavailable as error:
             if not self.trouble:
                 raise

@@ -141,6 +141,22 @@ def test_a_manager_starts_though_one_log_cannot_be_read(world: World) -> None:
     manager.stop()
 
 
+def test_a_log_that_is_empty_now_is_alarmed_about_and_never_counts_as_read(world: World) -> None:
+    """Retention has deleted all records of a stream that stands still."""
+    manager = world.manager()
+    world.close(6, manager)
+    manager.stop()
+    world.lose()
+    again = world.manager()
+    for _ in range(3):
+        again.step()
+        assert [each.stream for each in world.unread()] == ["first"]
+        assert "first: p.first.boundaries: its first" in str(again.status.waiting_for)
+        assert list(again.status.detail["stable_bucket_ms"]) == ["totals"]  # type: ignore[call-overload]
+        world.clock.advance(OPEN_AGAIN_MS)
+    again.stop()
+
+
 def test_a_manager_that_was_overtaken_continues_at_a_snapshot(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

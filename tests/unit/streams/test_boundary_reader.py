@@ -250,14 +250,24 @@ def test_a_log_whose_beginning_nothing_sums_up_cannot_be_read(
     reader.close()
 
 
+@pytest.mark.parametrize("polls", [True, False])
 def test_an_empty_log_that_does_not_begin_at_its_beginning_cannot_be_read(
-    log: LocalEventLog,
+    log: LocalEventLog, polls: bool
 ) -> None:
     append(log, STARTED)
     log.trim(AT, 1)
     reader = BoundaryReader(log, AT.topic, ["0"])
-    with pytest.raises(DataMissing):
-        reader.poll(0)
+    with pytest.raises(DataMissing, match="Restore the topic"):
+        reader.poll(0) if polls else reader.read_to_end()
+    reader.close()
+
+
+def test_an_emptied_log_of_another_owner_counts_as_missing(log: LocalEventLog) -> None:
+    append(log, STARTED)
+    log.trim(AT, 1)
+    reader = BoundaryReader(log, AT.topic, ["0"], expected=ExpectedStream(others_write=True))
+    reader.read_to_end()
+    assert "its first records are deleted" in reader.refused
     reader.close()
 
 
