@@ -424,6 +424,31 @@ def test_an_offset_below_the_start_is_missing_data(rig: Rig) -> None:
     assert values(read(reader, 5)) == [b"%d" % n for n in range(5, 10)]
 
 
+def test_what_is_missing_of_one_partition_costs_no_records_of_another(rig: Rig) -> None:
+    """Whoever goes on where the reader stands has lost none."""
+    whole, cut = rig.topic(partitions=2)
+    for at in (whole, cut):
+        rig.write(at, *(b"%d" % n for n in range(10)))
+    rig.trim(cut, 5)
+    reader = rig.reader({whole: 0, cut: 2})
+    found: list[Chunk] = []
+
+    def is_missing() -> bool:
+        try:
+            found.extend(reader.fetch(100, 50))
+        except DataMissing:
+            return True
+        return False
+
+    wait_until(is_missing, 30, "the error")
+    with pytest.raises(DataMissing):
+        reader.fetch(100, 0)
+    assert reader.position(whole) == sum(len(chunk.offsets) for chunk in found)
+    reader.assign({whole: reader.position(whole)})
+    more = read(reader, 10 - reader.position(whole))
+    assert values([*found, *more]) == [b"%d" % n for n in range(10)]
+
+
 def test_what_was_missing_before_an_assignment_does_not_count_after_it(rig: Rig) -> None:
     places = rig.topic(partitions=2)
     for at in places:

@@ -32,6 +32,8 @@ class LocalLogReader:
         self._positions: dict[TopicPartition, int] = {}
         self._topics: frozenset[str] = frozenset()
         self._turn = 0
+        self._failure: DataMissing | None = None
+        """Error that has ended the reading of a partition, until the next assignment."""
         self._closed = False
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -39,6 +41,7 @@ class LocalLogReader:
         self._check()
         self._positions = dict(positions)
         self._topics = frozenset(at.topic for at in positions)
+        self._failure = None
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
         """Return available records, at most ``records_max``, as one chunk per partition; wait up to
@@ -57,6 +60,8 @@ class LocalLogReader:
                 message = "planned failure of a fetch"
                 raise fault.error(message)
             while True:
+                if self._failure is not None:
+                    raise self._failure
                 chunks = self._take(records_max)
                 if chunks or (left_ms := deadline_ms - clock.monotonic_ms()) <= 0:
                     return chunks
@@ -138,16 +143,25 @@ class LocalLogReader:
 
     def _take(self, records_max: int) -> list[Chunk]:
         """Return the records that can be read now. Starts at another partition each time, so that a
-        long one does not starve the others.
+        long one does not starve the others. An error that ends the reading of a partition is raised
+        once the records of the others are handed over.
         """
         places = list(self._positions)
+        for at in places:
+            self._log.partition(at)  # raises before anything is taken
         self._turn += 1
         chunks: list[Chunk] = []
         for step in range(len(places)):
-            chunk = self._read(places[(self._turn + step) % len(places)], records_max)
+            try:
+                chunk = self._read(places[(self._turn + step) % len(places)], records_max)
+            except DataMissing as error:
+                self._failure = error
+                continue
             if chunk is not None:
                 chunks.append(chunk)
                 records_max -= len(chunk.offsets)
+        if self._failure is not None and not chunks:
+            raise self._failure
         return chunks
 
     def _read(self, at: TopicPartition, records_max: int) -> Chunk | None:
