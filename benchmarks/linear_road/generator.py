@@ -316,10 +316,13 @@ class _Traffic:
         return np.where(direction == 0, x, SEGMENTS * FEET_PER_SEGMENT - 1 - x)
 
     def reports(self) -> pl.DataFrame:
-        """Return all position reports as input lines, not in order."""
+        """Return all position reports as input lines, in order of time alone; once, since they are
+        too large to be there twice.
+        """
         names = ("time", "vid", "spd", "xway", "lane", "dir", "seg", "pos")
         columns = zip(*self._reports, strict=True)
         made = {name: np.concatenate(parts) for name, parts in zip(names, columns, strict=True)}
+        self._reports.clear()
         return lines(POSITION, **made)
 
     def sidecars(self) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -425,8 +428,24 @@ def generate(plan: Plan, progress: Callable[[int], None] = lambda _: None) -> Wo
     reports = traffic.reports()
     crashes, trips = traffic.sidecars()
     queries, history = queries_of(reports, plan)
-    world = World(in_order(pl.concat([reports, queries])), history, crashes, trips)
+    world = World(_merged(reports, queries), history, crashes, trips)
     return dirt.soil(world, plan.seed) if plan.mode is Mode.DIRTY else world
+
+
+def _merged(reports: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """Return the stream of reports and queries, both in order of time. Each minute is sorted by
+    itself: the keys of a sort are larger than what is sorted, which is gigabytes.
+    """
+    both = (reports, queries)
+    last = max((int(each["time"][-1]) for each in both if each.height), default=0)
+    minutes = []
+    for begin in range(0, last + 1, 60):
+        parts = []
+        for each in both:
+            first, end = each["time"].search_sorted(pl.Series([begin, begin + 60])).to_list()
+            parts.append(each.slice(first, end - first))
+        minutes.append(in_order(pl.concat(parts)))
+    return pl.concat(minutes, rechunk=True)
 
 
 def half_xways(text: str) -> int:
