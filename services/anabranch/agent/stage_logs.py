@@ -137,7 +137,7 @@ class StageLogs:
 
     def _open_log(self, stream: str, listener: Listener | None = None) -> BoundaryReader:
         """Open the log of a stream and read it to its end."""
-        reader = open_stream(self._log, self._pipeline, stream, listener=listener)
+        reader = open_stream(self._log, self._pipeline, stream, listener=listener, needs_start=True)
         try:
             reader.read_to_end()
         except BaseException:

@@ -100,7 +100,7 @@ class SoldStageLogs:
 
     def _open_log(self, stream: str) -> BoundaryReader:
         """Open the log of a stream and read it to its end."""
-        reader = open_stream(self._context.log, self._pipeline, stream)
+        reader = open_stream(self._context.log, self._pipeline, stream, needs_start=True)
         self._closing.callback(reader.close)
         reader.read_to_end()
         return reader

@@ -103,6 +103,7 @@ class FollowedStream:
             self._pipeline,
             self.stream,
             listener=lambda offset, entry, outcome: self._listener(self, offset, entry, outcome),
+            needs_start=True,
         )
         self._reader.read_to_end()
         # Behind the last record: the topic may have been created again before the first one.

@@ -106,6 +106,10 @@ class ExpectedStream:
     """Whether other owners may write the stream. Then records that contradict the file do not count
     (BL22); else they end the reader, since the file was changed.
     """
+    needs_start: bool = True
+    """Whether first records that are deleted, without a log snapshot that replaces them, end the
+    reader. Else the stream counts as missing: its owner may yet write a usable log snapshot.
+    """
     new_state: Callable[[Iterable[str]], LogState] = LogState
     """Function (writers) that returns the state of the log before its first record."""
 
@@ -226,9 +230,9 @@ class BoundaryReader:
             ConfigurationError: the stream's buckets have another width, or its source has another
                 number of shards now, than the file says; or it has ended, and the file names no
                 streams in which it continues.
-            DataMissing: the first records of a log that only this pipeline's owner writes were
-                deleted and no log snapshot replaces them; or the log was truncated, or trimmed
-                beyond this reader's position. The process must end; the next one begins at a log
+            DataMissing: the first records of the log were deleted, no log snapshot replaces them,
+                and the reader needs them; or the log was truncated, or trimmed beyond this reader's
+                position. The process must end; the next one begins at a log
                 snapshot.
             RecordDamaged: a record of a log of this pipeline is damaged. Those of another owner's
                 log are left out.
@@ -271,8 +275,7 @@ class BoundaryReader:
         """
         if self._start.is_over or not self.is_caught_up:
             return
-        if self._expected.others_write:
-            # Its owner may yet write a usable snapshot: until then the stream is missing.
+        if not self._expected.needs_start:
             self._refuse("its first records are deleted, and no log snapshot can be used")
             return
         message = (

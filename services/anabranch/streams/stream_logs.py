@@ -40,16 +40,19 @@ def open_stream(
     listener: Listener | None = None,
     lock: AbstractContextManager[object] | None = None,
     new_state: Callable[[Iterable[str]], LogState] = LogState,
+    needs_start: bool | None = None,
 ) -> BoundaryReader:
     """Open the boundary log of ``stream``, an input or the process' own. In another pipeline's log
     only records count that its owner, or a participant that may sign for it, has signed; they
-    appear under the stream's name in this pipeline. ``new_state``: as of ``ExpectedStream``.
+    appear under the stream's name in this pipeline. ``new_state``, ``needs_start``: as of
+    ``ExpectedStream``; None: a log that others may write ends no process by what it lacks.
 
     Raises:
         Unavailable: the log, or its owner's key log, does not exist, or there is no answer.
         ConfigurationError: its owner's keys cannot be used.
     """
     binding, source = pipeline.bindings.get(stream), pipeline.sources.get(whole_of(stream))
+    expected = expected_stream(pipeline, stream)
     judge = None if binding is None else _judge(log, pipeline, binding)
     try:
         return BoundaryReader(
@@ -59,10 +62,11 @@ def open_stream(
             listener=listener,
             lock=lock,
             expected=replace(
-                expected_stream(pipeline, stream),
+                expected,
                 judge=judge,
                 source=None if source is None else source.stream(stream),
                 new_state=new_state,
+                needs_start=expected.needs_start if needs_start is None else needs_start,
             ),
         )
     except BaseException:
@@ -82,6 +86,7 @@ def expected_stream(pipeline: Pipeline, stream: str) -> ExpectedStream:
         known_as=stream if is_bound else "",
         may_end=not (is_bound or is_whole),
         others_write=pipeline.others_write(stream),
+        needs_start=not pipeline.others_write(stream),
     )
 
 

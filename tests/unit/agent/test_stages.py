@@ -25,6 +25,7 @@ from anabranch.protocol.federation.ledger import (
 )
 from anabranch.protocol.federation.movements import EndReason, Movement, MovementState, Placed
 from anabranch.protocol.log.unread_logs import OPEN_AGAIN_MS
+from harness.emptied_logs import emptied
 from harness.trading_world import BUCKET_MS, CALM, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
@@ -162,6 +163,27 @@ def test_an_own_stage_whose_log_lost_records_stays_where_it_is_until_it_is_read_
         TaskPlace.AWAY,
         "south.0",
     )
+
+
+@pytest.mark.parametrize("name", ["north", "south"])
+def test_an_emptied_log_says_nothing_about_where_a_stage_runs(
+    world: TradingWorld, name: str
+) -> None:
+    """The seller may write the stage's stream, and is not the reason why its first records lack."""
+    agent = world.agents[name]
+    stages = agent._stages
+    assert stages is not None
+    stages._logs.drop("north.speeds")
+    assert isinstance(world.log, LocalEventLog)
+    with emptied(world.log, world.pipelines["north"].topic_names.boundaries("speeds")):
+        stages.host("north.speeds")
+        world.lasts(3_000)
+        assert stages.known_logs("north.speeds") is None
+        assert "its first records are deleted" in str(agent.status.waiting_for)
+    world.lasts(OPEN_AGAIN_MS)
+    assert agent.status.waiting_for is None
+    assert world.place() is TaskPlace.AWAY
+    assert stages.workloads()["north.speeds"].runs_on == "south.0"
 
 
 def test_a_seller_that_is_heard_and_makes_nothing_loses_the_stage_and_pays(

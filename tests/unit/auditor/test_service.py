@@ -29,6 +29,7 @@ from anabranch.protocol.federation.movements import EndReason
 from anabranch.protocol.log.unread_logs import OPEN_AGAIN_MS
 from harness import outputs
 from harness.audited_stage import STAGE, AuditedStage, FewLines
+from harness.emptied_logs import emptied
 
 ROUND_MS = 100
 
@@ -316,6 +317,23 @@ def test_logs_that_lost_records_are_opened_anew(
         rounds(world, auditor)
         assert waits(auditor) is None
     assert [each.findings for each in world.audit_reports()] == [()]
+
+
+def test_an_emptied_log_is_no_ground_to_judge_and_is_read_when_it_is_restored(
+    world: AuditedStage,
+) -> None:
+    """The seller may write the stage's stream, and is not the reason why its first records lack."""
+    with running(world) as before:
+        rounds(world, before, 10)
+    with running(world, 2) as auditor:
+        assert isinstance(world.log, LocalEventLog)
+        with emptied(world.log, world.pipeline.topic_names.boundaries(STAGE)):
+            rounds(world, auditor, 5)
+            assert LOST in str(waits(auditor))
+        rounds(world, auditor, OPEN_AGAIN_MS // ROUND_MS + 5)
+        assert waits(auditor) is None
+        assert judged(auditor, "right") > 0
+        assert judged(auditor, "wrong") == 0
 
 
 def test_nothing_is_waited_for_where_the_stage_is_not_sold_any_more(

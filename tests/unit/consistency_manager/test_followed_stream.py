@@ -12,6 +12,7 @@ from anabranch.adapters.memory.log import FailingOperation, LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.model import Federation
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.control.consistency import LOG_UNREAD
@@ -32,7 +33,8 @@ EVERY = 20
 class World:
     """Two stages, each with an output, and their manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_traded: bool = False) -> None:
+        """``is_traded``: whether a partner may run the first stage, and write its stream."""
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
         self.log, self.index = LocalEventLog(self.clock), LocalIndex(self.clock)
         one = outputs.pipeline("p")
@@ -45,6 +47,9 @@ class World:
                 "outputs": {"out": out, "o": other},
             }
         )
+        if is_traded:
+            federation = Federation(name="f", participant="own", partners={"other": ["first"]})
+            self.pipeline = self.pipeline.model_copy(update={"federation": federation})
         self.log.admin().create([topic for _, topic in internal_topics(self.pipeline)])
         self.replicas = [
             Replica(self.log, self.pipeline, self.clock, self.entropy, stage=name)
@@ -141,11 +146,16 @@ def test_a_manager_starts_though_one_log_cannot_be_read(world: World) -> None:
     manager.stop()
 
 
-def test_a_log_that_is_empty_now_is_alarmed_about_and_never_counts_as_read(world: World) -> None:
+@pytest.mark.parametrize("is_traded", [False, True])
+def test_a_log_that_is_empty_now_is_alarmed_about_and_never_counts_as_read(
+    is_traded: bool,
+) -> None:
     """Retention has deleted all records of a stream that stands still."""
+    world = World(is_traded=is_traded)
     manager = world.manager()
     world.close(6, manager)
     manager.stop()
+    whole = copy.deepcopy(world.log.topics[AT.topic][1][0])
     world.lose()
     again = world.manager()
     for _ in range(3):
@@ -154,6 +164,10 @@ def test_a_log_that_is_empty_now_is_alarmed_about_and_never_counts_as_read(world
         assert "first: p.first.boundaries: its first" in str(again.status.waiting_for)
         assert list(again.status.detail["stable_bucket_ms"]) == ["totals"]  # type: ignore[call-overload]
         world.clock.advance(OPEN_AGAIN_MS)
+    world.log.topics[AT.topic][1][0] = whole
+    again.step()
+    assert again.status.waiting_for is None
+    assert list(again.status.detail["stable_bucket_ms"]) == list(STAGES)  # type: ignore[call-overload]
     again.stop()
 
 
