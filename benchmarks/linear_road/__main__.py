@@ -4,6 +4,7 @@
     make linear-road ARGS="--xways 2 --minutes 180"   # a full run: the only one that gives a rating
     make linear-road ARGS="--xways 0.5 --minutes 180 --last 15 --keep FOLDER"   # its peak: 30 min
     make linear-road ARGS="--fault cut --keep FOLDER"    # the source is cut off for 20 s meanwhile
+    make linear-road ARGS="--form relational --no-borders"   # the same as windows and joins
 
 With ``--keep`` the folder has the input, the answers, ``verdict.json`` and ``report.md``.
 
@@ -43,12 +44,35 @@ from benchmarks.machine import commit, machine
 from demo.deployment import Deployment, DeploymentError, copy_pipeline
 from demo.process_tree import TreeMeter, busy_s
 
-_PIPELINE: Final = Path(__file__).parents[2] / "examples/linear_road/pipeline.yaml"
+_ROOT: Final = Path(__file__).parents[2]
 _FULL_MINUTES: Final = 180
 _READY_S: Final = 300.0
 _SETTLE_S: Final = 3.0
 """Time after the last expected answer in which a further one would still be found, in seconds."""
-_ALIGN_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Pipeline that computes the answers."""
+
+    pipeline: str
+    """Path of its file, from the repository's root."""
+    align_ms: int
+    """Unit of the clock with which a run begins, in ms: the longest window of the pipeline whose
+    bounds must be those of the run.
+    """
+
+    @property
+    def path(self) -> Path:
+        """Path of its file."""
+        return _ROOT / self.pipeline
+
+
+FORMS: Final = {
+    "state": Form("examples/linear_road/pipeline.yaml", 1_000),
+    "relational": Form("benchmarks/linear_road/relational/pipeline.yaml", 60_000),
+}
+"""Forms of the pipeline by the name that ``--form`` takes; the first one is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,7 @@ class Options:
     borders: bool
     folder: Path | None
     fault: Fault | None = None
+    form: Form = FORMS["state"]
 
     @property
     def backlog_s(self) -> int:
@@ -134,8 +159,9 @@ class Outcome:
 class Run:
     """Run of one input through a deployment of its own."""
 
-    def __init__(self, folder: Path, world: World, expected: Expected) -> None:
+    def __init__(self, folder: Path, form: Form, world: World, expected: Expected) -> None:
         self._folder = folder
+        self._form = form
         self._world = world
         self._expected = expected
 
@@ -154,7 +180,7 @@ class Run:
             DeploymentError: the deployment failed.
             KafkaException: the broker did.
         """
-        pipeline = copy_pipeline(_PIPELINE, self._folder / "pipeline", None)
+        pipeline = copy_pipeline(self._form.path, self._folder / "pipeline", None)
         if fault is not None:
             prepare(pipeline, fault)
         state_dir = self._folder / "state"
@@ -176,7 +202,9 @@ class Run:
             receiver.start()
             begun_s, machine_s, tree_s = time.monotonic(), busy_s(with_low=True), meter.processor_s
             begun_ms = now_ms = time.time_ns() // 1_000_000
-            start_ms = (now_ms // _ALIGN_MS + 1 + lead_s) * _ALIGN_MS - backlog_s * 1_000
+            align_ms = self._form.align_ms
+            earliest_ms = now_ms + (lead_s - backlog_s) * 1_000
+            start_ms = (earliest_ms // align_ms + 1) * align_ms
             answered: list[int] = []
 
             def watch(second: int) -> None:
@@ -283,7 +311,7 @@ def _prepared(plan: Plan) -> tuple[World, Expected]:
 
 def _run_borders(options: Options, folder: Path) -> Outcome:
     world, expected = _prepared(Plan(mode=Mode.BORDER))
-    run = Run(folder / "border", world, expected)
+    run = Run(folder / "border", options.form, world, expected)
     return run.judged(
         backlog_s=int(world.stream["time"][-1]) + 1,
         lead_s=0,
@@ -299,6 +327,7 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
         "claim": options.label(outcome.verdict),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
+        "pipeline": options.form.pipeline,
         "generator": {
             "version": generator.VERSION,
             "seed": plan.seed,
@@ -384,6 +413,13 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     parser.add_argument(
         "--standby", action="store_true", help="with --fault: each stage has a warm standby"
     )
+    parser.add_argument(
+        "--form",
+        choices=list(FORMS),
+        default="state",
+        help="pipeline: with state of its own, or an experiment of windows and joins that is right"
+        " only for plain and hot traffic",
+    )
     given = parser.parse_args(arguments)
     minutes = 15 if given.minutes is None else given.minutes
     last = given.last
@@ -403,6 +439,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         not given.no_borders,
         given.keep,
         _fault(parser, given, last * 60),
+        FORMS[given.form],
     )
 
 
@@ -430,7 +467,7 @@ def _run(options: Options, folder: Path) -> int:
         borders = _run_borders(options, folder).verdict
         _say("\n".join(["", *borders.lines(), "(border cases)", ""]))
     world, expected = _prepared(options.plan)
-    outcome = Run(folder / "clock", world, expected).judged(
+    outcome = Run(folder / "clock", options.form, world, expected).judged(
         backlog_s=options.backlog_s,
         lead_s=options.lead_s,
         drain_deadline_s=options.drain_deadline_s,

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.linear_road.__main__ import Options, Outcome, _last_answer_ms, claim, main
+from anabranch.pipeline.file import load
+from benchmarks.linear_road.__main__ import FORMS, Options, Outcome, _last_answer_ms, claim, main
 from benchmarks.linear_road.answers import of_rows, parse
-from benchmarks.linear_road.feeder import Fed
+from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed
 from benchmarks.linear_road.generator import generate
 from benchmarks.linear_road.mutants import perfect
-from benchmarks.linear_road.receiver import line_of
+from benchmarks.linear_road.receiver import TOPICS, line_of
 from benchmarks.linear_road.report import report
 from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
+from demo.deployment import copy_pipeline
 
 BY_BACKLOG = (
     "valid for the last 15 of 180 minutes at L = 2, the first of which were drained as a backlog:"
@@ -59,7 +61,9 @@ def test_a_run_is_called_what_it_is(words: list[str], label: str) -> None:
     assert options.label(Verdict({}, ("x",))) == "not valid: no rating"
 
 
-@pytest.mark.parametrize("words", [["--last", "16"], ["--last", "0"], ["--mode", "border"]])
+@pytest.mark.parametrize(
+    "words", [["--last", "16"], ["--last", "0"], ["--mode", "border"], ["--form", "x"]]
+)
 def test_other_options_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         options_of(*words)
@@ -80,6 +84,7 @@ def test_a_claim_names_what_it_rests_on() -> None:
         "mode": "hot",
         "sha256": world.digest(),
     }
+    assert facts["pipeline"] == "examples/linear_road/pipeline.yaml"
     assert facts["cpu_s_per_million_lines"] == round(30e6 / world.stream.height, 1)
     assert facts["backlog_drained_s"] == 21.3
     json.dumps(facts)
@@ -96,6 +101,19 @@ def test_a_claim_names_what_it_rests_on() -> None:
         len({line.count("|") for line in lines if line.startswith(("| tolls", "|---|---|---"))})
         == 1
     )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_of_the_pipeline_is_one_that_the_feeder_and_the_receiver_fit(
+    tmp_path: Path, name: str
+) -> None:
+    form = options_of("--form", name).form
+    assert form is FORMS[name]
+    # A run has a copy of the folder: nothing in it may point out of it.
+    pipeline = load(copy_pipeline(form.path, tmp_path, None))
+    topics = {topic for source in pipeline.sources.values() for topic in source.topics}
+    assert topics == {TRAFFIC_TOPIC, HISTORY_TOPIC}
+    assert {each.corrected.topic for each in pipeline.outputs.values()} == {*TOPICS}
 
 
 def test_the_last_answer_to_a_backlog_says_when_it_was_drained() -> None:
