@@ -3,7 +3,9 @@
 
 If this replica's own version of a requested bucket still has its blocks, its record names them
 again; a separate query recomputes the other buckets, beside the replica's own queries in the same
-engine.
+engine. If blocks of its input are gone too, as after the loss of a disk that had both, the replica
+cannot serve the request, and requests those of its input in turn: the reader repeats its request,
+which can be served once they exist.
 
 A crash at any point leaves only blocks that no record names, and a directory that the next process
 removes. The reader repeats its request.
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
-from anabranch.protocol.errors import Fenced, Unavailable
+from anabranch.protocol.errors import DataMissing, Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import Part
@@ -100,7 +102,12 @@ class RecomputeServer:
             context.log, self._names.control("processing", context.settings.name), context.clock
         )
         self._thread: Thread | None = None
-        self._answers: list[AskReply] = []
+        self._answers: list[AskReply | Ask] = []
+        """Records to write: replies, and requests for blocks of inputs."""
+        self._gone_inputs: dict[str, tuple[int, int]] = {}
+        """Range of buckets to request of each input for lack of whose blocks the reader's request
+        cannot be served: from the first bucket whose blocks are gone.
+        """
 
     @property
     def busy(self) -> bool:
@@ -122,7 +129,7 @@ class RecomputeServer:
                 return
             self._thread = None
             self._replies.done()
-        # A reply that the topic did not take stays queued: the next round sends it again.
+        # A record that the topic did not take stays queued: the next round sends it again.
         while self._answers and self._control.write([self._answers[0]]):
             del self._answers[0]
         if self._answers or not may_begin:
@@ -164,6 +171,7 @@ class RecomputeServer:
             "reader": ask.reader,
         }
         log.info("recomputing", **what)
+        self._gone_inputs = {}
         try:
             outcome, reason = self.recompute(ask)
         except _UnableError as error:
@@ -175,7 +183,19 @@ class RecomputeServer:
         (log.error if outcome is AskOutcome.DIFFERENT else log.info)(
             "recomputed", outcome=outcome.value, reason=reason, **what
         )
-        self._answers.append(self._answer(ask, outcome, reason))
+        self._answers += [self._answer(ask, outcome, reason), *self._requests()]
+
+    def _requests(self) -> list[Ask]:
+        """Return the requests for the blocks of inputs for lack of which this replica could not
+        serve its reader's request. They are not repeated here: the reader repeats its own.
+        """
+        own_streams = {*self._pipeline.stages, *self._pipeline.source_streams()}
+        reader, now_ms = f"processing.{self._context.settings.name}", self._context.clock.now_ms()
+        return [
+            Ask(stream, reader, now_ms, first, last, now_ms)
+            for stream, (first, last) in self._gone_inputs.items()
+            if stream in own_streams  # requests do not cross pipelines
+        ]
 
     def recompute(self, ask: Ask) -> tuple[AskOutcome, str]:
         """Restore the missing blocks of the requested range and name them in the boundary log.
@@ -295,14 +315,16 @@ class RecomputeServer:
         own_replica = self._own
         inputs: dict[str, BoundaryReader] = {}
         asking: dict[str, LogReader] = {}
+        heads: dict[str, BlockHeads] = {}
         try:
             for stream in self._pipeline.inputs(own_replica.stage):
                 new_state = input_state(self._pipeline, stream, inputs)
                 inputs[stream] = self._follow(stream, new_state=new_state)
                 log = self._context.log_of(stream)
                 asking[stream] = log.reader(committed=False, headers=False)
+                heads[stream] = BlockHeads(log, self._context.clock)
             gone_blocks = {
-                stream: GoneBlocks(reader, partial(self._names.blocks, stream))
+                stream: _InputBlocks(reader, partial(self._names.blocks, stream), heads[stream])
                 for stream, reader in asking.items()
             }
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
@@ -315,6 +337,8 @@ class RecomputeServer:
                 self._run(without_skipping, gone_blocks, points, upto)
             except _UnableError as error:
                 self._context.logger.info("not_recomputed_from_before", reason=str(error))
+                if self._requests():  # what comes before may tell that no row differs
+                    raise
                 return recomputation
             return without_skipping
         finally:
@@ -322,23 +346,26 @@ class RecomputeServer:
                 reader.close()
             for asks in asking.values():
                 asks.close()
+            for held in heads.values():
+                held.close()
 
     def _run(
         self,
         recomputation: Recomputation,
-        gone_blocks: Mapping[str, GoneBlocks],
+        gone_blocks: Mapping[str, _InputBlocks],
         points: CleanPoints,
         upto: int,
     ) -> None:
         """Run the query of ``recomputation`` to its end.
 
         Raises:
-            _UnableError: the query cannot start, or did not finish in time.
+            _UnableError: the query cannot start, lacks blocks of an input, or did not finish in
+                time.
         """
         own_replica = self._own
         name = timeline_name(own_replica.epoch, _TIMELINE_NUMBER)
         try:
-            self._begin(name, recomputation, gone_blocks, points, upto)
+            after = self._begin(name, recomputation, gone_blocks, points, upto)
             query = RangeQuery(
                 name,
                 recomputation,
@@ -346,7 +373,14 @@ class RecomputeServer:
                 recomputation.wanted,
                 threads=self._context.threads,
             )
-            own_replica.run(query)
+            try:
+                own_replica.run(query)
+            except DataMissing as error:
+                # Bounds do not show blocks that were lost from a partition that has grown since.
+                missing = recomputation.lacks(after, self._finder(gone_blocks, proves=True))
+                if missing:
+                    raise _UnableError(missing) from error
+                raise
         finally:
             own_replica.disk.remove(name)
         if not query.finished.is_set():
@@ -359,35 +393,26 @@ class RecomputeServer:
         self,
         name: str,
         recomputation: Recomputation,
-        gone_blocks: Mapping[str, GoneBlocks],
+        gone_blocks: Mapping[str, _InputBlocks],
         points: CleanPoints,
         upto: int,
-    ) -> None:
+    ) -> int:
         """Create the directory ``name`` from which the query starts: empty, or a checkpoint's copy.
+        Return the bucket after which it starts.
 
         Raises:
             _UnableError: no checkpoint, nor the log's beginning, can be started from.
         """
-        own_replica = self._own
-
-        def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
-            """Return the first of ``buckets`` whose blocks are missing; None if none is."""
-            return next(
-                (
-                    bucket
-                    for bucket, writer, parts in buckets
-                    if gone_blocks[stream].is_gone(writer, parts)
-                ),
-                None,
-            )
+        own_replica, after = self._own, recomputation.begins_after
+        gone = self._finder(gone_blocks)
 
         def perform(step: Step) -> Answer:
             """Perform a step of the query's start."""
+            nonlocal after
             if isinstance(step, FindMissing):
                 stands = own_replica.disk.bucket(name, step.batch) if step.batch >= 0 else None
-                return recomputation.lacks(
-                    recomputation.begins_after if stands is None else stands, gone
-                )
+                after = recomputation.begins_after if stands is None else stands
+                return recomputation.lacks(after, gone)
             assert isinstance(step, DiskStep)  # noqa: S101 - a start has no other steps
             return on_disk(own_replica.disk, step)
 
@@ -400,3 +425,36 @@ class RecomputeServer:
         )
         if missing:
             raise _UnableError(missing)
+        return after
+
+    def _finder(
+        self, gone_blocks: Mapping[str, _InputBlocks], *, proves: bool = False
+    ) -> Callable[[str, Iterable[TakenBucket]], int | None]:
+        """Return the function from an input and buckets of it to the first of them whose blocks are
+        gone, None if none is. It notes the range from there on to request. ``proves``: it reads the
+        blocks, besides comparing their offsets with the bounds of their partitions.
+        """
+
+        def find(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+            blocks, buckets = gone_blocks[stream], [*buckets]
+            finder = blocks.proven if proves else blocks.within_bounds
+            for number, (bucket, writer, parts) in enumerate(buckets):
+                if finder.is_gone(writer, parts):
+                    last, _, _ = buckets[number:][:ASK_BUCKETS_MAX][-1]
+                    self._gone_inputs[stream] = bucket, last
+                    return bucket
+            return None
+
+        return find
+
+
+class _InputBlocks:
+    """Finders of an input's blocks that are gone."""
+
+    def __init__(
+        self, reader: LogReader, topic_of: Callable[[str], str], heads: BlockHeads
+    ) -> None:
+        self.within_bounds = GoneBlocks(reader, topic_of)
+        """Finder by the bounds of partitions alone: costs nothing for each bucket."""
+        self.proven = GoneBlocks(reader, topic_of, heads)
+        """Finder that also reads one block of each part."""

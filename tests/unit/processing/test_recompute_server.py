@@ -256,6 +256,14 @@ class World:
             if isinstance(entry, AskReply)
         ]
 
+    def requests(self) -> list[tuple[str, str, int, int]]:
+        """Return what replicas have requested of their inputs."""
+        return [
+            (entry.stream, entry.reader, entry.bucket_first, entry.bucket_last)
+            for entry in all_control_records(self.log, self.pipeline)
+            if isinstance(entry, Ask)
+        ]
+
     def settle(self, recomputing: RecomputeServer) -> list[tuple[AskOutcome, str]]:
         """Work off what was asked."""
         recomputing.step(may_begin=True)
@@ -435,18 +443,41 @@ def test_rows_of_a_stateless_stage_may_come_from_before_what_is_gone(
     world.change = change
     outcome, _ = world.settle(with_request(world, world.ask(3)))[-1]
     is_made = first_kept == 1
-    assert outcome is (AskOutcome.RECOMPUTED if is_made else AskOutcome.DIFFERENT)
+    assert outcome is (AskOutcome.RECOMPUTED if is_made else AskOutcome.UNABLE)
+    assert world.requests() == ([] if is_made else [(INPUT, f"processing.{STAGE}.0", 1, 4)])
     assert world.readable(3, LAST) == list(range(3 if is_made else 5, LAST + 1))
     assert world.disk.directories == {}
 
 
-def test_input_that_is_gone_is_reported(world: World) -> None:
+def test_input_that_is_gone_is_reported_and_requested(world: World) -> None:
+    """One disk may have had the blocks of the stage and of its input."""
     world.delete(STAGE, "0", 5)
     world.delete(INPUT, "0", 3)
     outcome, reason = world.settle(with_request(world))[-1]
     assert outcome is AskOutcome.UNABLE
     assert reason.endswith("the blocks of means from bucket 1 on are deleted")
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
+    assert world.requests() == [(INPUT, f"processing.{STAGE}.0", 1, 4)]
+
+
+def test_so_is_input_at_whose_offsets_other_blocks_are_by_now(world: World) -> None:
+    """Bounds of partitions do not show it, and the query fails."""
+    world.delete(STAGE, "0", 6)
+    lose_and_grow(world.log, TopicPartition(world.names.blocks(INPUT, "0"), 1))
+    outcome, reason = world.settle(with_request(world, world.ask(2)))[-1]
+    assert outcome is AskOutcome.UNABLE
+    assert reason.endswith("the blocks of means from bucket 3 on are deleted")
+    assert world.requests() == [(INPUT, f"processing.{STAGE}.0", 3, 5)]
+
+
+def test_another_pipelines_blocks_are_not_requested() -> None:
+    key = SigningKey("owner", "1", b"k" * 32)
+    world = World(STATELESS, [key.public.hex()], key.sign_message)
+    world.pipeline.stages.pop(INPUT)
+    world.delete(STAGE, "0", 5)
+    world.delete(INPUT, "0", 3)
+    assert world.settle(with_request(world))[-1][0] is AskOutcome.UNABLE
+    assert world.requests() == []
 
 
 def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
