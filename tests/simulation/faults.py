@@ -988,6 +988,10 @@ def _blocks_are_requested(
                 Fault(at_ms, "away", reader, 0, duration_ms),
                 Fault(lost_ms, BLOCKS_LOST, how.choice(options.streams), 0, 0),
             ]
+        elif how.random() < 0.5:
+            # One disk may have had the blocks of the stage and of its inputs.
+            inputs = next((each.reads for each in options.stages[-1:]), ())
+            found += [Fault(lost_ms, BLOCKS_LOST, each, 0, 0) for each in inputs]
     if rng.random() < 0.4:
         kind = rng.choice(("crash", "record crash", "zombie", "pause", "power"))
         mine = [each for each in replicas if each.startswith(f"processing/{options.last_stage}.")]
