@@ -149,6 +149,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "recomputes_too_late": 1795,
     "checkpoint_too_late": 42,
     "asks_nobody": 42,
+    "asks_for_no_input": 1433,
     "missing_not_remembered": 32,
     "given_up_is_shown": 300010942,
     "last_run_believed": 7,

@@ -655,6 +655,15 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
+        "asks_for_no_input",
+        "processing.recompute_server:RecomputeServer._requests",
+        "in self._gone_inputs.items()",
+        "in {}.items()",
+        "what can be made again is, also where the input's blocks are gone",
+        scenario="asked for",
+        by=("progress",),
+    ),
+    Mutant(
         "late_stage_does_not_fork",
         _REPLICA + "._shed_due",
         "return self.load.is_limited or self._is_late_with(plan, situation)",
