@@ -5,6 +5,7 @@ reported, and what was trimmed.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ from simulation import halves, hurrying, split_checks, workload
 from simulation.faults import EVERYTHING
 from simulation.log_states import log_states
 from simulation.options import Options
-from simulation.raw_logs import appended_ms, with_trimmed
+from simulation.raw_logs import appended_ms, boundary_log, with_trimmed
 from simulation.scenarios import OVERLOADS
 from simulation.silences import (
     only_silence,
@@ -165,17 +166,17 @@ def check_trimmed(run: Run) -> list[str]:
     """Compare what readers claimed to hold with what was trimmed."""
     found = control_entries(run, run.pipeline)
     lives = {"", *run.log.topic_ids.values()}
+    by_log = {
+        f"{REPLICA_SERVICE} {stage}.0": list(_claims_of_the_log(run, stage))
+        for stage in run.pipeline.traded_stages()
+    }
     claims = [
-        trimming.SyncedClaim(
-            at_ms,
-            f"{e.service} {e.name}.{e.replica}",
-            e.epoch,
-            e.checkpoint_bucket,
-            int(e.life in lives),
-        )
+        trimming.SyncedClaim(at_ms, reader, e.epoch, e.checkpoint_bucket, int(e.life in lives))
         for at_ms, e in found
         if isinstance(e, Heartbeat)
+        and (reader := f"{e.service} {e.name}.{e.replica}") not in by_log
     ]
+    claims = sorted(itertools.chain(claims, *by_log.values()), key=itemgetter(0))
     points = [
         (at_ms, e.stream, e.bucket)
         for at_ms, e in found
@@ -202,6 +203,21 @@ def check_trimmed(run: Run) -> list[str]:
         }
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
+
+
+def _claims_of_the_log(run: Run, stage: str) -> Iterator[trimming.SyncedClaim]:
+    """Yield what the log of a stage that partners may run says of the input that the stage still
+    needs: two horizons before the last bucket that it has closed (TM9). What its heartbeats say
+    counts for nothing.
+    """
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(stage))
+    horizon = next(each for each in run.options.stages if each.name == stage).horizon_buckets
+    (writer,) = streams.read(boundary_log(run, stage), ["0"]).writers.values()
+    at_ms = closed = 0
+    for offset, record in writer.accepted:
+        at_ms, closed = times.get(offset, at_ms), max(closed, record.closed)
+        reader = f"{REPLICA_SERVICE} {stage}.0"
+        yield trimming.SyncedClaim(at_ms, reader, 0, max(0, closed - 2 * horizon), 1)
 
 
 def manager_runs_since(run: Run) -> float:

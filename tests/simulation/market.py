@@ -15,6 +15,7 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.pipeline.model import AgentPolicy, Federation, Pipeline
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
 from anabranch.protocol.federation.stage_moves import node_of, task_of
+from anabranch.protocol.limits import BUCKET_MAX
 from harness.trading_world import terms
 from simulation import dishonest, drawing
 from simulation.options import NAME, ON_NEW, ON_THIRD, Options, StageOptions
@@ -30,6 +31,9 @@ FEDERATION: Final = "tolls"
 AUDITOR: Final = "auditor"
 METER_MS, SETTLE_MS = 1_000, 2_000
 _RESALE_CHANCE: Final = 0.25
+_LIES_CHANCE: Final = 0.3
+HOLDS_ALL: Final = "claims to hold all of its input"
+HOLDS_NOTHING: Final = "claims to hold nothing of its input"
 _LOAD_OF_OWN: Final = (40, 55)
 """Units of the seller's own while it has a rush, of the 60 that it can bear."""
 
@@ -48,6 +52,10 @@ class MarketOptions(Options):
     has_auditor: bool = False
     dishonest: str = ""
     """Dishonesty of one participant (``dishonest.KINDS``, or ``OF_RESALES``); mostly none."""
+    claims: int | None = None
+    """Bucket up to which the sellers' nodes claim, in their heartbeats, to hold their input for
+    good; None: they tell the truth. Nothing may come of it.
+    """
     sellers_rush: tuple[int, int, int] = (0, 0, 0)
     """From the first of these buckets on, and before the second, the seller has so many units of
     load of its own; counted from the beginning. No units: there are but two participants.
@@ -82,6 +90,11 @@ class MarketOptions(Options):
     def is_honest(self) -> bool:
         """None of them does what it must not."""
         return not self.dishonest
+
+    @property
+    def lie(self) -> str:
+        """What the sellers' heartbeats lie about; empty: nothing."""
+        return "" if self.claims is None else HOLDS_ALL if self.claims else HOLDS_NOTHING
 
     @property
     def traders(self) -> tuple[str, ...]:
@@ -235,8 +248,11 @@ def draw(seed: int) -> MarketOptions:
         has_auditor=is_audited or wrong in (*dishonest.SPOILS, dishonest.AUDITOR_CHOOSES),
         dishonest=wrong,
     )
+    if random.Random(f"{seed}/resale").random() < _RESALE_CHANCE:
+        made = _with_a_third(made)
+    lies = random.Random(f"{seed}/claims")
     return (
-        _with_a_third(made) if random.Random(f"{seed}/resale").random() < _RESALE_CHANCE else made
+        replace(made, claims=lies.choice((0, BUCKET_MAX))) if lies.random() < _LIES_CHANCE else made
     )
 
 

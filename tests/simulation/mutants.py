@@ -235,6 +235,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "live_not_fenced": 22,
     "live_outcome_believed": 113,
     "replicas_not_compared": 30,
+    "partners_claim_trims": 0,
     "forged_answer_believed": 1,
     "price_above_the_bound": 23,
     "failed_seller_keeps_the_stage": 40,
@@ -321,7 +322,7 @@ def _may_find_in_market(mutant: Mutant, seed: int) -> bool:
     chosen = market.draw(seed)
     drawn = market_faults.draw(chosen, keys(chosen))
     traits = {chosen.dishonest, *(fault.kind for fault in drawn)}
-    traits |= {RESALE} if chosen.is_resale else set()
+    traits |= {chosen.lie} | ({RESALE} if chosen.is_resale else set())
     return not mutant.needs or bool(traits.intersection(mutant.needs))
 
 

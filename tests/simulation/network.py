@@ -90,6 +90,10 @@ class Link:
     """Only of buckets after this one: what others have made before is compared."""
     makes_nothing: bool = False
     """It begins, is heard, and runs no batch."""
+    claims: int | None = None
+    """Bucket up to which its heartbeats say that it holds its input for good; None: they tell the
+    truth.
+    """
     version: int = 1
     """Version of the stage's function in its pipeline file."""
 

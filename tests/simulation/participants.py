@@ -205,7 +205,11 @@ class FederatedWorld(World):
     # ---------------------------------------------------------------- who is not to be believed
 
     def _spoil(self, process: Process, port: Port) -> None:
-        """Let a node of a dishonest seller not do what it is paid for."""
+        """Let a node of a dishonest seller not do what it is paid for, or those of all sellers make
+        up what they claim to hold.
+        """
+        if process.key.endswith(tuple(self.options.new_nodes)):
+            port.link.claims = self.options.claims
         kind = self.options.dishonest
         where = MAKING_NOTHING.get(kind) or SPOILT_BY.get(kind)
         if where is None or not process.key.endswith(where):

@@ -329,6 +329,10 @@ class SimulatedReplica(StageReplica):
         return beat
 
     def _send_noted(self, beat: Heartbeat) -> bool:
+        claims = self._port.link.claims
+        if claims is not None:
+            self._reached("a seller lies about its checkpoint")
+            beat = replace(beat, checkpoint_bucket=claims)
         sent, runner = self._sends(beat), self._runner
         if sent and runner is not None and runner.state is ReplicaState.STABLE:
             position = runner._started().position(runner.stable_query)

@@ -27,6 +27,7 @@ def test_seeds(piece: int) -> None:
 
 
 CANARIES = (
+    "partners_claim_trims",
     "forged_answer_believed",
     "old_node_stops_at_the_move",
     "failed_seller_keeps_the_stage",
@@ -53,3 +54,6 @@ def test_options_differ_between_seeds() -> None:
     assert set(seen) == {"", *dishonest.KINDS, *dishonest.OF_RESALES}
     assert seen[""] > 100
     assert 30 < sum(each.is_resale for each in drawn) < 70
+    lies = Counter(each.lie for each in drawn)
+    assert set(lies) == {"", market.HOLDS_ALL, market.HOLDS_NOTHING}
+    assert 100 < lies[""] < 170

@@ -58,7 +58,8 @@ class StageLogs:
         self._own: BoundaryReader | None = None
         self._control: ControlReader | None = None
         self._peer = Peer(REPLICA_SERVICE, stage, self._replica)
-        self._detector, self._silence = FailureDetector([self._peer]), Silence()
+        self._detector = FailureDetector([self._peer], follows_logs=True)
+        self._silence = Silence()
         self._began: tuple[str, int] = ("", 0)
         """Node that runs the stage, and the observed time at which it began."""
 

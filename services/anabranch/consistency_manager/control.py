@@ -14,6 +14,7 @@ from anabranch.codec.blocks import ROW_BYTES_MAX
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.durations import readable_ms, time_in_words
+from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import (
@@ -46,9 +47,10 @@ from anabranch.protocol.control.records import (
     TrimPoint,
 )
 from anabranch.protocol.control.trimming import OutputAway, ReadingStage, Trimming
-from anabranch.protocol.limits import MIB
+from anabranch.protocol.limits import BUCKET_MAX, MIB
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import buckets_of
+from anabranch.protocol.stage.recovery import unneeded_upto
 from anabranch.streams.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class ManagerControl:
             kept_buckets(self._pipeline),
             halves(self._pipeline),
             is_confirmed,
+            [Peer(REPLICA_SERVICE, name, "0") for name in self._pipeline.traded_stages()],
         )
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
@@ -144,15 +147,23 @@ class ManagerControl:
         for entry in self._reader.to_end():
             self._apply(entry, is_news=False)
 
-    def round(self, uptos: Mapping[str, int], state: str) -> int:
-        """Read new control records, then write what is due; return the number of records read."""
+    def round(
+        self, uptos: Mapping[str, int], state: str, unneeded: Mapping[str, int] | None = None
+    ) -> int:
+        """Read new control records, then write what is due; return the number of records read.
+
+        Args:
+            uptos: Last stable bucket of each stream that can be read.
+            state: State of this service, for its heartbeat.
+            unneeded: ``unneeded_inputs`` of the streams that can be read.
+        """
         assert self._reader is not None, "round is called after start"  # noqa: S101
         entries = self._reader.poll()
         for entry in entries:
             self._apply(entry)
         self.rejected.inc(self._reader.rejected - self._rejected)
         self._rejected = self._reader.rejected
-        self._write_due(uptos)
+        self._write_due(uptos, unneeded)
         self._check_outputs()
         slowest = min(uptos.values(), default=0)
         self._heartbeats.send(
@@ -330,11 +341,13 @@ class ManagerControl:
         )
         return Alarm(ROWS_REJECTED, stage, -1, text, wall_ms)
 
-    def _write_due(self, uptos: Mapping[str, int]) -> None:
+    def _write_due(self, uptos: Mapping[str, int], unneeded: Mapping[str, int] | None) -> None:
         """Write fences and due trim points. Both are written again until they are in the log: no
         newer trim point follows that of a stream which has ended.
         """
-        due = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
+        due = self._trimming.due(
+            self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms(), unneeded=unneeded
+        )
         self._unsent_points |= {point.stream: point for point in due}
         points = [
             replace(point, life=self._life(point.stream)) for point in self._unsent_points.values()
@@ -370,6 +383,22 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
         stream: buckets_of(keep_ms, pipeline.bucket_ms)
         for stream, keep_ms in kept_ms.items()
         if keep_ms and stream not in pipeline.bindings
+    }
+
+
+def unneeded_inputs(pipeline: Pipeline, log_states: Mapping[str, LogState]) -> dict[str, int]:
+    """Return the last bucket of its inputs that each stage which partners may run needs no more, by
+    its log. Lacks stages of which ``log_states`` has none.
+    """
+    return {
+        name: unneeded_upto(
+            log_states[name].closed("0"),
+            BUCKET_MAX,
+            known_horizon_buckets(pipeline, name),
+            "upstream_backup",
+        )
+        for name in pipeline.traded_stages()
+        if name in log_states
     }
 
 

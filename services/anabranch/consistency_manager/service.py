@@ -21,7 +21,7 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec import control_records
 from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
-from anabranch.consistency_manager.control import ManagerControl
+from anabranch.consistency_manager.control import ManagerControl, unneeded_inputs
 from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.followed_stream import FollowedStream
 from anabranch.consistency_manager.index_image import IndexImage
@@ -156,9 +156,11 @@ class ConsistencyManager:
         self._read_streams()
         streams = self._readable
         read = self._records - before
+        log_states = {stream: followed.log_state for stream, followed in streams.items()}
         read += self._control.round(
-            {stream: followed.log_state.upto for stream, followed in streams.items()},
+            {stream: log_state.upto for stream, log_state in log_states.items()},
             self.status.state,
+            unneeded_inputs(self._pipeline, log_states),
         )
         for alarm in self._moves.round():
             self._raise_once(alarm)

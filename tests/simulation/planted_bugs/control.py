@@ -36,8 +36,8 @@ CONTROL: Final = (
     Mutant(
         "unheard_reader_is_not_waited_for",
         "protocol.control.trimming:Trimming._position",
-        "if is_tried:\n                    continue\n                return 0",
-        "continue",
+        "if beat is None and is_tried:",
+        "if beat is None:",
         "rule 18, TM3",
         ("away",),
         scenario="two outputs",

@@ -16,6 +16,7 @@ from simulation.dishonest import (
     NEVER_STARTS,
     SPOILS,
 )
+from simulation.market import HOLDS_ALL
 from simulation.planting import FEDERATION, Mutant
 
 PARTICIPANTS: Final = (
@@ -222,6 +223,16 @@ PARTICIPANTS: Final = (
         SPOILS,
         scenario=FEDERATION,
         by=("audits",),
+    ),
+    Mutant(
+        "partners_claim_trims",
+        "protocol.control.trimming:Trimming._position",
+        "positions.append(self._unneeded.get(reader, said))",
+        "positions.append(said)",
+        "TM9",
+        (HOLDS_ALL,),
+        scenario=FEDERATION,
+        by=("trimming",),
     ),
     Mutant(
         "waits_by_a_clock_that_goes_back",

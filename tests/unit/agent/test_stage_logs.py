@@ -60,3 +60,36 @@ def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
     assert made.is_silent()
     assert LONG_SILENT_MS - 1_000 <= clock.monotonic_ms() - begun_ms <= LONG_SILENT_MS + LOOK_MS
     made.close()
+
+
+def test_an_epoch_that_a_seller_makes_up_does_not_silence_the_node_that_runs_next() -> None:
+    clock = VirtualClock()
+    log = LocalEventLog(clock)
+    plain = pipeline(stage("s"))
+    topics = ["p.s.boundaries", *control_topics(plain)]
+    log.admin().create([TopicSettings(topic, 1) for topic in topics])
+
+    def begin(node: str) -> int:
+        started = EpochStarted("0", "f", SeededEntropy(1).token(), node=node)
+        return BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
+
+    south = begin("south.0")
+    beats = HeartbeatSender(log, "p.control.processing.s.0", clock)
+    made = StageLogs(log, clock, plain, "s", with_heartbeats=True)
+
+    def passes(*epochs: int) -> None:
+        """Let somebody speak in each of ``epochs`` in turn, for longer than silence may last."""
+        for _ in range(LONG_SILENT_MS // LOOK_MS + 20):
+            for epoch in epochs:
+                beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
+                made.poll()
+                clock.advance(LOOK_MS)
+
+    passes(south, 2**62)
+    assert not made.is_silent()
+    west = begin("west.0")
+    passes(west)
+    assert (made.runs_on, made.is_silent()) == ("west.0", False)
+    passes(2**62)
+    assert made.is_silent(), "who makes up epochs is not heard"
+    made.close()

@@ -13,11 +13,13 @@ from anabranch.adapters.memory.log import FailingOperation, LocalEventLog, Local
 from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager.index_image import REWRITE_MS
 from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Federation
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Alarm, AskOutcome, AskReply, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
@@ -25,6 +27,7 @@ from harness.control_topics import alarms, all_control_records, say
 from harness.lost_ends import lose_ends
 from harness.manager_world import started_manager
 from harness.outputs import Replica, create_topics, rows
+from harness.plain_pipelines import stage
 
 CONTROL = TopicPartition("p.control.processing.totals.0", 0)
 
@@ -207,6 +210,32 @@ def test_a_partners_record_that_contradicts_the_file_is_one_alarm_over_restarts(
     (alarm,) = world.alarms()
     assert (alarm.kind, alarm.stream) == ("record_refused", "totals")
     assert "another width" in alarm.text
+
+
+@pytest.mark.parametrize("claimed", [0, BUCKET_MAX])
+@pytest.mark.parametrize("horizon_ms", [0, 200])
+def test_the_input_of_a_stage_at_a_partner_is_kept_by_the_stages_log(
+    claimed: int, horizon_ms: int
+) -> None:
+    """The partner's node writes the stage's heartbeats, and may claim what it likes."""
+    world = World(replicas=1)
+    after = stage("after", "totals", ha="upstream_backup", state_horizon_ms=horizon_ms)
+    federation = Federation(name="f", participant="own", partners={"other": ["after"]})
+    stages = {**world.pipeline.stages, "after": after}
+    world.pipeline = world.pipeline.model_copy(
+        update={"stages": stages, "federation": federation, "outputs": {}}
+    )
+    topics = [settings for _, settings in internal_topics(world.pipeline, 1)]
+    world.log.admin().create([each for each in topics if each.name not in world.log.topics])
+    world.replicas[0].close_buckets(19, {2: rows(2, 6)})
+    at_partner = Replica(world.log, world.pipeline, world.clock, world.entropy, stage="after")
+    at_partner.close_buckets(9, {2: rows(2, 6)})
+    lie = Heartbeat("processing", "after", "0", 2**62, "running", 9, 0, checkpoint_bucket=claimed)
+    say(world.log, world.pipeline, lie)
+    manager = world.manager()
+    manager.step()
+    manager.step()
+    assert manager._control.trim_point("totals") == 9 - 2 * (horizon_ms // 100)
 
 
 def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:

@@ -35,6 +35,9 @@ Invariants:
     DT3 one that makes no progress stays alive; ``stalled`` reports it.
     DT4 nothing here depends on any clock but the monotonic one of the process that asks, and on
         that one only within OT1 and OT2.
+    DT5 where the caller follows the logs of the processes, a heartbeat counts only under the newest
+        epoch that the log shows: one that names a later epoch would make its successors count as
+        zombies (DT1).
     OT1 observed time never falls, whatever the clock does.
     OT2 between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
     SL1 silence begins with the first own heartbeat that comes back.
@@ -96,10 +99,12 @@ class FailureDetector:
     count.
     """
 
-    def __init__(self, peers: Iterable[Peer]) -> None:
+    def __init__(self, peers: Iterable[Peer], *, follows_logs: bool = False) -> None:
         """Start without signs of life. ``peers``: processes to watch; heartbeats of others are
-        ignored.
+        ignored. ``follows_logs``: the caller reports each new epoch in the logs of the processes
+        (``began``), before the heartbeats that it reads next (DT5).
         """
+        self._follows_logs = follows_logs
         self._known = tuple(sorted(set(peers)))
         self._time = ObservedTime()
         self._sign_at = dict.fromkeys(self._known, 0)
@@ -124,10 +129,12 @@ class FailureDetector:
 
     def receive(self, beat: Heartbeat, monotonic_ms: int) -> bool:
         """Apply a heartbeat from the control topics. Return whether it is a new sign of life of a
-        watched process (DT1).
+        watched process (DT1, DT5).
         """
         at, peer = self._time.at(monotonic_ms), Peer(beat.service, beat.name, beat.replica)
         if peer not in self._sign_at:
+            return False
+        if self._follows_logs and beat.epoch != self._epochs.get(peer):
             return False
         before = self._heard.get(peer)
         is_same_life = before is None or before.beat.life == beat.life
@@ -149,6 +156,10 @@ class FailureDetector:
             return False
         self._epochs[peer], self._sign_at[peer] = epoch, at
         return True
+
+    def lives(self, peer: Peer, monotonic_ms: int) -> None:
+        """Apply a sign of life of ``peer``, a watched process, that is no heartbeat."""
+        self._sign_at[peer] = self._time.at(monotonic_ms)
 
     def last(self, peer: Peer) -> Heartbeat | None:
         """Return the last heartbeat of ``peer``, dead or alive."""

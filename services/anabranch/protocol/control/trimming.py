@@ -10,6 +10,12 @@ the same, so it holds everything back until a day was observed. The manager coun
 arrival of the heartbeat (``protocol.control.failure_detector``); after the manager's restart, all
 heartbeats in the topic count as arriving then.
 
+A stage that other participants may run is the exception. Whoever runs it writes its heartbeats, and
+could claim a checkpoint that it does not have: the owner's node, when the stage comes home, would
+lack its input; or claim none, and the owner's disks would fill. So what such a stage needs follows
+from the log of its own stream: it rebuilds its state from its input, of which no process ever reads
+again what lies two horizons before the last closed bucket (``protocol.stage.recovery``, SH6).
+
 Trimming cannot be undone, so every doubt means trimming less.
 
 A trim point is a bucket, deletion wants an offset for each partition of each writer's block topic.
@@ -52,6 +58,9 @@ Invariants:
     TM8 a delivery without a heartbeat for ``OUTPUT_AWAY_MS`` of observed time is reported until the
         next one arrives, with the time for which it still holds its stream back: it has no peer to
         copy, and cannot continue after that.
+    TM9 of a stage that other participants may run, the log of its own stream alone says what it
+        needs of its inputs; while that log cannot be read, all of it. Its heartbeats, of whatever
+        epoch, show that it lives, as do buckets that it closes, and nothing else.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -64,7 +73,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import (
@@ -121,6 +130,10 @@ progress. Otherwise its input would be kept for a day, and no process would read
 """
 
 
+_NO_EPOCH: Final = -1
+"""Epoch of heartbeats that show only that a process lives: none is older than another (TM9)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingStage:
     """Streams that a stage reads, and its replicas."""
@@ -158,16 +171,21 @@ class Trimming:
         kept_buckets: Mapping[str, int] | None = None,
         halves: Mapping[Peer, str] | None = None,
         is_confirmed: Callable[[str], bool] = lambda _shard: False,
+        others: Collection[Peer] = (),
     ) -> None:
         """Start without trim points. ``readers``: all possible readers, by stream.
         ``kept_buckets``: number of newest buckets to keep, for streams that others read, too.
         ``halves``: of readers that are halves of a shard, the shard. ``is_confirmed``: whether
-        the split of a shard is confirmed by now (TM3).
+        the split of a shard is confirmed by now (TM3). ``others``: readers that other participants
+        may run (TM9).
         """
         self._kept_buckets = kept_buckets or {}
         self._halves, self._is_confirmed = halves or {}, is_confirmed
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
-        self._detector = FailureDetector(frozenset().union(*self._readers.values()))
+        watched = frozenset[Peer]().union(*self._readers.values())
+        self._detector = FailureDetector(watched)
+        self._unneeded = dict.fromkeys((reader for reader in others if reader in watched), 0)
+        """Last bucket of its inputs that the stage of each of ``others`` needs no more."""
         self._points: dict[str, int] = {}
         """Newest trim point of each stream, as a bucket."""
         self._seen_ms: dict[str, int] = {}
@@ -176,7 +194,9 @@ class Trimming:
         """
 
     def receive(self, beat: Heartbeat, monotonic_ms: int) -> None:
-        """Take note of any heartbeat of the control topic, however old (TM5)."""
+        """Take note of any heartbeat of the control topic, however old (TM5, TM9)."""
+        if Peer(beat.service, beat.name, beat.replica) in self._unneeded:
+            beat = replace(beat, epoch=_NO_EPOCH, life="")
         self._detector.receive(beat, monotonic_ms)
 
     def seen(self, point: TrimPoint, monotonic_ms: int) -> None:
@@ -189,11 +209,26 @@ class Trimming:
         """Return the last bucket of ``stream`` that is no longer needed; 0 if all are needed."""
         return self._points.get(stream, 0)
 
-    def due(self, monotonic_ms: int, uptos: Mapping[str, int], *, wall_ms: int) -> list[TrimPoint]:
-        """Return the trim points to write now; ``uptos``: last stable bucket of each stream.
-        ``wall_ms`` dates them.
+    def due(
+        self,
+        monotonic_ms: int,
+        uptos: Mapping[str, int],
+        *,
+        wall_ms: int,
+        unneeded: Mapping[str, int] | None = None,
+    ) -> list[TrimPoint]:
+        """Return the trim points to write now.
+
+        Args:
+            monotonic_ms: Present time.
+            uptos: Last stable bucket of each stream.
+            wall_ms: Date of the trim points.
+            unneeded: Last bucket of its inputs that each stage which other participants may run
+                needs no more, by the log of its own stream (TM9). Lacks stages whose logs cannot be
+                read now.
         """
         self._detector.look(monotonic_ms)
+        self._learn(unneeded or {}, monotonic_ms)
         made = []
         for stream in self._readers:
             seen_ms = self._seen_ms.get(stream)
@@ -208,6 +243,13 @@ class Trimming:
             self.seen(point, monotonic_ms)
         return made
 
+    def _learn(self, unneeded: Mapping[str, int], monotonic_ms: int) -> None:
+        """Take note of what the logs of stages say that other participants may run (TM9)."""
+        for reader, before in self._unneeded.items():
+            self._unneeded[reader] = upto = unneeded.get(reader.name, 0)
+            if upto > before:
+                self._detector.lives(reader, monotonic_ms)
+
     def away(self, monotonic_ms: int) -> list[OutputAway]:
         """Return the deliveries that are away, sorted by output (TM8)."""
         silent = (
@@ -220,7 +262,7 @@ class Trimming:
         return sorted(found, key=lambda each: each.output)
 
     def _position(self, stream: str, monotonic_ms: int, upto: int) -> int:
-        """Return the least position of the readers that count (TM2-TM4, TM6)."""
+        """Return the least position of the readers that count (TM2-TM4, TM6, TM9)."""
         positions = []
         for reader in self._readers[stream]:
             shard = self._halves.get(reader)
@@ -229,11 +271,10 @@ class Trimming:
             if self._detector.silent_ms(reader, monotonic_ms) > limit_ms:
                 continue
             beat = self._detector.last(reader)
-            if beat is None:
-                if is_tried:
-                    continue
-                return 0
-            positions.append(beat.checkpoint_bucket)
+            if beat is None and is_tried:
+                continue
+            said = 0 if beat is None else beat.checkpoint_bucket
+            positions.append(self._unneeded.get(reader, said))
         is_read_elsewhere_alone = stream in self._kept_buckets and not self._readers[stream]
         return min(positions, default=upto if is_read_elsewhere_alone else 0)
 

@@ -307,7 +307,8 @@ def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
 
     Args:
         closed: Last bucket that the process's stream has closed.
-        synced: Last bucket of the inputs in the synced checkpoint.
+        synced: Last bucket of the inputs in the synced checkpoint; BUCKET_MAX: not known, which
+            only with ``upstream_backup`` changes nothing (SH6).
         horizon: State horizon in buckets, as for ``beginning``.
         ha: Recovery mode of the stage.
     """

@@ -63,6 +63,28 @@ def test_dt2_alive_for_as_long_as_it_was_heard_lately() -> None:
     assert watcher.detector.replicas(*STAGE) == ["0", "1"]
 
 
+def test_dt5_an_epoch_that_the_log_does_not_have_hides_no_later_process() -> None:
+    detector = FailureDetector([ZERO], follows_logs=True)
+    assert not detector.receive(BEAT, NOW), "its log was not read yet"
+    assert detector.began(ZERO, 7, NOW)
+    assert detector.receive(BEAT, NOW)
+    assert not detector.receive(replace(BEAT, epoch=2**62), NOW)
+    assert not detector.receive(replace(BEAT, epoch=6), NOW)
+    assert detector.began(ZERO, 9, NOW)
+    assert not detector.receive(BEAT, NOW)
+    assert detector.receive(replace(BEAT, epoch=9), NOW)
+    assert detector.last(ZERO) == replace(BEAT, epoch=9)
+
+
+def test_a_sign_of_life_need_not_be_a_heartbeat() -> None:
+    watcher = Watcher()
+    watcher.passes(700)
+    watcher.detector.lives(ZERO, watcher.now)
+    assert watcher.detector.silent_ms(ZERO, watcher.now) == 0
+    assert watcher.detector.silent_ms(ONE, watcher.now) == 700
+    assert watcher.detector.last(ZERO) is None
+
+
 def test_dt2_whoever_begins_to_listen_takes_nobody_for_dead_yet() -> None:
     watcher = Watcher()
     assert (watcher.alive(), watcher.detector.silent("tolls", watcher.now)) == ([], frozenset())

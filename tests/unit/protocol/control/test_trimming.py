@@ -17,7 +17,7 @@ from anabranch.protocol.control.trimming import (
     readers_of,
 )
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.limits import BUCKET_MAX, TRIM_EVERY_MS
 from anabranch.protocol.log import writer
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import (
@@ -102,6 +102,64 @@ def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) ->
     )
     late = passes(trimming, late, LONG_MS, beat(STAGE[0], 8))
     assert trimming.due(late, {"reports": 9}, wall_ms=late) == [TrimPoint("reports", 8, late)]
+
+
+def sold(monkeypatch: pytest.MonkeyPatch) -> Trimming:
+    """Return the trimming of a stream that a stage and an output read, of which others may run the
+    stage.
+    """
+    monkeypatch.setattr("anabranch.protocol.control.trimming.TRIM_READER_MS", LONG_MS)
+    return Trimming({"reports": [STAGE[0], OUTPUT]}, others=STAGE[:1])
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2**62])
+@pytest.mark.parametrize("claimed", [0, BUCKET_MAX])
+def test_tm9_what_a_partner_says_of_its_checkpoint_trims_nothing_and_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch, claimed: int, epoch: int
+) -> None:
+    trimming = sold(monkeypatch)
+    trimming.receive(beat(OUTPUT, 20), NOW)
+    trimming.receive(beat(STAGE[0], claimed, epoch=epoch), NOW)
+    assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == [], "its log is not read"
+    assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW, unneeded={"tolls": 0}) == []
+    found = trimming.due(NOW, {"reports": 9}, wall_ms=NOW, unneeded={"tolls": 4})
+    assert [point.bucket for point in found] == [4]
+    later = NOW + TRIM_EVERY_MS
+    assert trimming.due(later, {"reports": 9}, wall_ms=later) == [], "its log cannot be read now"
+    found = trimming.due(later, {"reports": 9}, wall_ms=later, unneeded={"tolls": BUCKET_MAX})
+    assert [point.bucket for point in found] == [9]
+
+
+def test_tm9_an_epoch_that_a_partner_makes_up_hides_no_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the owner's node would count as gone after a day, and its input be deleted."""
+    trimming = sold(monkeypatch)
+    trimming.receive(beat(STAGE[0], BUCKET_MAX, epoch=2**62), NOW)
+    late = passes(trimming, NOW, 2 * LONG_MS, beat(OUTPUT, 20), beat(STAGE[0], 1, epoch=5))
+    assert trimming.due(late, {"reports": 9}, wall_ms=late, unneeded={"tolls": 0}) == []
+
+
+def test_tm9_results_are_signs_of_life_too_and_who_shows_none_holds_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trimming, now_ms = sold(monkeypatch), NOW
+    for step in range(3):
+        now_ms = passes(trimming, now_ms, LONG_MS, beat(OUTPUT, 20))
+        upto = step + 1
+        found = trimming.due(now_ms, {"reports": 9}, wall_ms=now_ms, unneeded={"tolls": upto})
+        assert [point.bucket for point in found] == [upto]
+    for _ in range(2 * LONG_MS // OBSERVED_STEP_MS):
+        now_ms += OBSERVED_STEP_MS
+        trimming.receive(beat(OUTPUT, 20), now_ms)
+        trimming.due(now_ms, {"reports": 9}, wall_ms=now_ms, unneeded={"tolls": 3})
+    assert trimming.point("reports") == 9, "as any reader that is away for a day"
+
+
+def test_tm9_a_half_at_a_partner_that_never_ran_holds_nothing_back() -> None:
+    trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"}, others=[STAGE[1]])
+    trimming.receive(beat(STAGE[0], 7), NOW)
+    assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [7]
 
 
 def test_tm3_a_half_that_never_ran_holds_nothing_back() -> None:

@@ -11,7 +11,7 @@ from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.trimming import Place, Trimming, TrimOffsets
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.limits import BUCKET_MAX, TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from harness.examples import examples
@@ -250,3 +250,34 @@ def test_in_the_end_everything_is_deleted() -> None:
         world.sync(reader, says=True)
     world.trim()
     assert world.deleted == world.ends
+
+
+LIE = st.builds(
+    Heartbeat,
+    st.just("processing"),
+    st.just("sold"),
+    st.just("0"),
+    st.integers(-1, 2**62),
+    st.sampled_from(["running", "starting", "ended"]),
+    st.integers(0, BUCKET_MAX),
+    st.integers(0, 2**62),
+    checkpoint_bucket=st.integers(0, BUCKET_MAX),
+    life=st.sampled_from(["", "made up"]),
+)
+
+
+@examples(300)
+@given(st.lists(st.tuples(st.integers(0, 3), st.lists(LIE, min_size=1, max_size=3)), max_size=30))
+def test_tm9_whatever_a_partner_says_its_log_alone_decides(
+    rounds: list[tuple[int, list[Heartbeat]]],
+) -> None:
+    """The stage's log closes some buckets in each round; the input is far ahead."""
+    sold = Peer("processing", "sold", "0")
+    trimming = Trimming({"s": [sold]}, others=[sold])
+    now_ms, unneeded = 1_000_000, 0
+    for closes, lies in rounds:
+        now_ms, unneeded = now_ms + TRIM_EVERY_MS, unneeded + closes
+        for lie in lies:
+            trimming.receive(lie, now_ms)
+        trimming.due(now_ms, {"s": 1_000}, wall_ms=now_ms, unneeded={"sold": unneeded})
+        assert trimming.point("s") == unneeded

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.limits import BUCKET_MAX, CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -35,6 +37,7 @@ from anabranch.protocol.stage.recovery import (
     plans_anew,
     unneeded_upto,
 )
+from harness.examples import examples
 from harness.stage_logs import StageLog, backed_up, forgetful, part
 
 
@@ -324,6 +327,28 @@ def test_sh2_upstream_backup_begins_two_horizons_before_its_output(
     horizon: int, after: int
 ) -> None:
     assert begun(backed_up().log_state, horizon, "upstream_backup", gone=3) == (after, 0)
+
+
+@examples(200)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(0, 9), st.booleans())
+def test_sh6_no_process_ever_reads_what_the_log_alone_says_is_unneeded(
+    closes: list[int], horizon: int, is_late: bool
+) -> None:
+    """Trimming goes by it for a stage that others may run (TM9)."""
+    log, unneeded, closed = StageLog(), 0, 7 if is_late else 0
+    log.begin()
+    if is_late:
+        log.add(replace(log.record(closed, fresh=True, missing="a"), made_from=(("a", closed),)))
+    for count in closes:
+        closed += count
+        log.add(log.record(closed, part(closed, closed)))
+        upto = unneeded_upto(log.log_state.closed("0"), BUCKET_MAX, horizon, "upstream_backup")
+        assert upto >= unneeded
+        unneeded = upto
+        log.begin()
+        assert begun(log.log_state, horizon, "upstream_backup", gone=unneeded)[0] >= unneeded
+        begins = lambda: Beginning(begun(log.log_state, horizon, "upstream_backup")[0])  # noqa: E731
+        assert is_behind(unneeded - 1, begins, "upstream_backup")
 
 
 @pytest.mark.parametrize(
