@@ -61,7 +61,7 @@ def separated(table: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     kept, kept_to, at = [], 0, 0
     for piece in pieces(table):
         if piece.num_rows == 1 and _may_be_too_large(piece):
-            size_bytes = len(encode_block(piece))
+            size_bytes = _size_bytes(piece)
             if size_bytes > blocks.ROW_BYTES_MAX:
                 rejected.append(_notice(piece, size_bytes))
                 kept.append(table.slice(kept_to, at - kept_to))
@@ -76,8 +76,15 @@ def notices_of(table: pa.Table) -> pa.Table:
     """Return the notices of all rows of ``table``, in their order: no output can hold them."""
     rows = (table.slice(at, 1) for at in range(table.num_rows))
     return pa.concat_tables(
-        [NOTICE_SCHEMA.empty_table(), *(_notice(row, len(encode_block(row))) for row in rows)]
+        [NOTICE_SCHEMA.empty_table(), *(_notice(row, _size_bytes(row)) for row in rows)]
     )
+
+
+def _size_bytes(row: pa.Table) -> int:
+    """Return the size of ``row`` as a block of its own, in bytes. A copy is measured: of a slice
+    Arrow writes short buffers whole, with the rows behind it, which differ between replicas.
+    """
+    return len(encode_block(row.take(pa.array([0]))))
 
 
 def _may_be_too_large(table: pa.Table) -> bool:

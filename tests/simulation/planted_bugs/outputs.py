@@ -93,7 +93,7 @@ OUTPUTS: Final = (
     Mutant(
         "neighbours_of_a_large_row_are_rejected",
         "codec.rejected_rows:separated",
-        "piece.num_rows == 1 and _may_be_too_large(piece): size_bytes = len(encode_block(piece))"
+        "piece.num_rows == 1 and _may_be_too_large(piece): size_bytes = _size_bytes(piece)"
         " if size_bytes >",
         "piece.num_rows == 1:\n            size_bytes = table.nbytes\n            if size_bytes >",
         "rejected rows: whether a row is too large depends on the row alone",
