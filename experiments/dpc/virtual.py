@@ -29,6 +29,7 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.owners_checkpoint import Announced
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
@@ -146,7 +147,9 @@ class _Disk:
         """Nobody stands by."""
         return Reach(0)
 
-    def fetch(self) -> None:
+    announces = ""
+
+    def fetch(self, announced: Announced | None = None) -> None:
         """Nothing is stored."""
 
     def write(self, timeline: Timeline) -> None:

@@ -30,6 +30,7 @@ from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, LONG_SILENT_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.recovery import Comparison, unneeded_upto
 from anabranch.protocol.stage.replica import StageRules
@@ -265,7 +266,7 @@ class _Process:
     def __init__(self, world: VirtualStage, process: str, machine: Machine) -> None:
         self._world, self.process, self.machine = world, process, machine
         self.disk = SimulatedDisk(machine, peers=partial(world.machines_beside, self))
-        self.disk.open_in(world.life, "s", process, is_stored=False)
+        self.disk.open_in(world.life, "s", process, store_use=StoreUse.NONE)
         self.primary: _Primary | None = None
         """The query that it runs; None: it stands by, or has not begun."""
         self.standby: Standby | None = None

@@ -21,6 +21,7 @@ from anabranch.protocol.federation.contracts import (
     QualityClauses,
 )
 from anabranch.protocol.federation.standing import AgentRules
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from experiments.market.exchange import Exchange, Faults, Task
 from experiments.market.graph import random_graph
 from experiments.market.rounds import CAPACITY, price_at, queue_cost
@@ -75,7 +76,7 @@ def contract(buyer: int, seller: int, tasks: tuple[str, ...], changing: Changing
         unit=LoadUnit("core", 100),
         tasks=tasks,
         min_hold_ms=changing.min_hold_s * 1_000,
-        moving=MoveClauses(30_000),
+        moving=MoveClauses(Transfer.CHECKPOINT, 30_000),
         quality=QualityClauses(3_000),
         ending=EndClauses(0, 60_000),
         penalty=PenaltyClauses(0, 0),

@@ -36,6 +36,7 @@ from anabranch.protocol.log.timeline import (
     carry_out,
     failover_steps,
 )
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from harness import spark_files
 
 STEPS: Final = 30
@@ -150,7 +151,7 @@ class CheckpointWorld:
 
     def _start(self) -> Iterator[str]:
         disks = ReplicaDisks(self._folder / "state", stored=self._stored)
-        disk = disks.of("s", "0", [], life=str(self._life), is_stored=True)
+        disk = disks.of("s", "0", [], life=str(self._life), store_use=StoreUse.WHOLE)
         self._epoch += self._rng.randint(1, 9)
         held = self._held[-1] if self._held else -1
         try:

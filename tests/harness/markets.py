@@ -24,6 +24,7 @@ from anabranch.protocol.federation.offers import AcceptedTask, OfferAnswer, Offe
 from anabranch.protocol.federation.shedding import SheddingPhase
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 
 DAY_MS = 24 * 3_600_000
 
@@ -39,7 +40,7 @@ CONTRACT = Contract(
     unit=LoadUnit("core", 10_000),
     tasks=("north.a", "north.b", "north.c"),
     min_hold_ms=10_000,
-    moving=MoveClauses(30_000),
+    moving=MoveClauses(Transfer.CHECKPOINT, 30_000),
     quality=QualityClauses(3_000),
     ending=EndClauses(DAY_MS, 60_000),
     penalty=PenaltyClauses(5_000_000, 2_000),

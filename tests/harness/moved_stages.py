@@ -19,6 +19,9 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import Move
+from anabranch.streams.placement import append_decision
 from harness.service_processes import detail_of
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
@@ -27,6 +30,8 @@ from harness.waiting import wait_until
 OLD = "north.0"
 NEW = "north.1"
 THIRD = "north.2"
+PARTNERS = "south.0"
+"""Node of a partner, where the file names one."""
 MOVED = "windows.0"
 FIRST: Final = 11
 FUNCTIONS = """
@@ -136,13 +141,14 @@ class World:
         folder: Path,
         *,
         functions: str = FUNCTIONS,
+        keys: str = "",
         more: str = "",
         every_s: float = 0.25,
     ) -> None:
-        """``functions``: of the stages. ``more``: further sections. ``every_s``: time from one
-        bucket to the next.
+        """``functions``: of the stages. ``keys``: further keys of the second one. ``more``: further
+        sections. ``every_s``: time from one bucket to the next.
         """
-        made = write_pipeline(folder, name, functions, stages=STAGES, apart=False)
+        made = write_pipeline(folder, name, functions, stages=STAGES + keys, apart=False)
         made.path.write_text(made.path.read_text() + f"nodes:\n  {NEW}: []\n  {THIRD}: []\n{more}")
         self.pipeline: Pipeline = load(made.path)
         assert self.pipeline.nodes() == {NEW: [], THIRD: [], OLD: ["clean.0", MOVED]}
@@ -181,6 +187,13 @@ class World:
         moving = MoveCommand(KafkaEventLog(self.kafka), self.pipeline, MOVED, node, SystemClock())
         moving.do()
         return moving
+
+    def sell(self, node: str) -> None:
+        """Move the second stage to a partner's node, as the owner's agent does."""
+        log, at = KafkaEventLog(self.kafka), self.pipeline.topic_names.placement()
+        stage, _, replica = MOVED.partition(".")
+        move = Move(stage, replica, node, SystemClock().now_ms())
+        append_decision(log, TopicPartition(at, 0), move, "move")
 
     def replicas(self, name: str, node: StageProcess) -> dict[str, dict[str, Any]]:
         """Return what the node reports of each of its replicas, as ``anabranch status``

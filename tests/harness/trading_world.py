@@ -38,6 +38,7 @@ from anabranch.protocol.federation.stream_signers import wanted_words
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.heartbeats import HeartbeatSender
@@ -99,7 +100,7 @@ def terms(now_ms: int, task: str, **changes: Any) -> Contract:
         "delta": 25,
         "min_hold_ms": MIN_HOLD_MS,
         "valid_to_ms": now_ms + DAY_MS,
-        "moving": MoveClauses(10_000),
+        "moving": MoveClauses(Transfer.REBUILD, 10_000),
         "audit": AuditClauses(METER_MS, 100_000, SAMPLE_PPM, SETTLE_MS),
         **changes,
     }

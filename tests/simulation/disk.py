@@ -25,6 +25,7 @@ from anabranch.protocol.log.timeline import (
     number_of,
     obsolete,
 )
+from anabranch.protocol.stage.owners_checkpoint import Announced, StoreUse
 from simulation.stores import CALLS_MAX, CheckpointStore, Stored
 
 _OUT_OF_ORDER_CHANCE: Final = 0.4
@@ -269,6 +270,7 @@ class SimulatedDisk:
         ``store``: of checkpoints; None: there is none.
         """
         self._shared_store = store
+        self._store_use, self._announces = StoreUse.NONE, ""
         self._store: CheckpointStore | None = None
         self._stage = self._place = ""
         self._has_fetched = self._is_cleaned = False
@@ -287,15 +289,16 @@ class SimulatedDisk:
         self._peers = peers
         self._struck, self._write = struck, write
 
-    def open_in(self, life: str, stage: str, process: str, *, is_stored: bool) -> None:
-        """Find only what ``life`` of the stage's log has left. ``is_stored``: whether the store is
-        of use to the process.
+    def open_in(self, life: str, stage: str, process: str, *, store_use: StoreUse) -> None:
+        """Find only what ``life`` of the stage's log has left. ``store_use``: how the process
+        uses the store.
         """
         self._former = self._whole.lives() - {life}
         self._whole.enter(life)
         self._life = life
         self._stage, self._place = stage, f"{stage}.{process}"
-        self._store = self._shared_store if is_stored else None
+        self._store_use, self._announces = store_use, ""
+        self._store = None if store_use is StoreUse.NONE else self._shared_store
         if self._store is not None:
             self._former_stored = self._store.lives(self._place) - {life}
         self._has_fetched = self._is_cleaned = False
@@ -317,7 +320,7 @@ class SimulatedDisk:
 
     def store(self, name: str) -> bool:
         """See the port."""
-        if self._store is None:
+        if self._store is None or self._store_use is StoreUse.TAKES:
             return True
         snapshot = self.opened(name).snapshot()
         timeline = self._machine.newest()
@@ -326,9 +329,16 @@ class SimulatedDisk:
         self._store.check()
         for _ in range(self._store.saved % CALLS_MAX):
             self._step()
-        self._store.save(self._place, self._life, timeline, snapshot, self._former_stored)
+        saved = self._store.save(self._place, self._life, timeline, snapshot, self._former_stored)
+        if self._store_use is StoreUse.OFFERS:
+            self._announces = saved.digest
         self._reached("checkpoint stored")
         return True
+
+    @property
+    def announces(self) -> str:
+        """See the port."""
+        return self._announces
 
     def _restore(self, place: str, machine: Machine) -> None:
         """Give ``machine`` the newest checkpoint that the store has of a replica."""
@@ -348,7 +358,7 @@ class SimulatedDisk:
         """Check the claim that the process never reads anything up to ``bucket`` again: if there is
         a store, another machine must be able to start from it.
         """
-        if self._store is None:
+        if self._store is None or self._store_use is not StoreUse.WHOLE:
             return
         stored = self._store.bucket(self._place, self._life)
         if bucket > stored:
@@ -400,7 +410,8 @@ class SimulatedDisk:
         """See the port."""
         self._step()
         machine, fetched = self._machine, self._machine.fetched
-        if self._store is not None and machine.newest() is None and not self._has_fetched:
+        restores = self._store_use is StoreUse.WHOLE and not self._has_fetched
+        if self._store is not None and machine.newest() is None and restores:
             self._restore(self._place, machine)
         elif fetched is not None and fetched.position > machine.position():
             machine.add(fetched.directory.snapshot())
@@ -412,6 +423,23 @@ class SimulatedDisk:
     def has_store(self) -> bool:
         """See the port."""
         return self._store is not None
+
+    def _found(self, announced: Announced | None) -> Stored | None:
+        """Return the checkpoint to copy.
+
+        Raises:
+            Unavailable: the store is away, or does not have what is announced.
+        """
+        assert self._store is not None, "there is a store"
+        if announced is None:
+            return self._store.newest(self._place, self._life)
+        for stored in self._store.served(self._place, self._life):
+            timeline = stored.timeline
+            if not announced.refusal(stored.digest, timeline.name, timeline.plan):
+                self._reached("announced checkpoint found")
+                return stored
+            self._reached("stored checkpoint refused")
+        raise Unavailable("the store does not have what is announced")
 
     def _has_begun(self) -> bool:
         """Whether this process has a checkpoint of its own epoch, and no use for a copy."""
@@ -433,13 +461,15 @@ class SimulatedDisk:
         self._reached("rehearsed from a checkpoint")
         return True
 
-    def fetch(self) -> None:
+    def fetch(self, announced: Announced | None = None) -> None:
         """See the port. Reading takes long, and the store may go away, or remove it, meanwhile."""
         if self._store is None or self._has_begun():
             return
+        if announced is None and self._store_use is not StoreUse.WHOLE:
+            return
         self._step()
         try:
-            found = self._store.newest(self._place, self._life)
+            found = self._found(announced)
             if found is None or found.position <= self._machine.position():
                 self._rest_bytes = 0
                 return

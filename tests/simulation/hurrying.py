@@ -18,7 +18,13 @@ from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import writer, writer_state
-from anabranch.protocol.stage import recomputation, splitting, standby, transfer
+from anabranch.protocol.stage import (
+    owners_checkpoint,
+    recomputation,
+    splitting,
+    standby,
+    transfer,
+)
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
 from anabranch.streams import boundary_reader
@@ -55,6 +61,10 @@ _FEW: Final = 8
 """Records in a fetch of a boundary log, in place of thousands: a log of a run takes several."""
 MOVE_STALLED_MS: Final = 6_000
 """Longer than the faults of a move last, but for a node that is gone for good."""
+TRANSFER_FIRST_MS: Final = 1_500
+TRANSFER_STALLED_MS: Final = 1_000
+TRANSFER_MS_MAX: Final = 2_000
+"""Less than the time that a contract lets a stage start in."""
 SPLIT_STALLED_MS: Final = 5_000
 SPLIT_MS_MAX: Final = 15_000
 SPLIT_AGAIN_MS: Final = 1_500
@@ -120,6 +130,9 @@ def hurried(options: Options) -> Iterator[None]:
         (transfer, "STORE_AGAIN_MS", STORE_AGAIN_MS),
         (transfer, "MOVE_STALLED_MS", MOVE_STALLED_MS),
         (standby_process, "MOVED_FETCH_EVERY_MS", FEED_EVERY_MS),
+        (owners_checkpoint, "TRANSFER_FIRST_MS", TRANSFER_FIRST_MS),
+        (owners_checkpoint, "TRANSFER_STALLED_MS", TRANSFER_STALLED_MS),
+        (owners_checkpoint, "TRANSFER_MS_MAX", TRANSFER_MS_MAX),
         (standby_process, "_REACH_EVERY_MS", FEED_EVERY_MS if options.has_store else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),

@@ -16,6 +16,7 @@ from anabranch.pipeline.model import AgentPolicy, Federation, Pipeline
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
 from anabranch.protocol.federation.stage_moves import node_of, task_of
 from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from harness.trading_world import terms
 from simulation import dishonest, drawing
 from simulation.options import NAME, ON_NEW, ON_THIRD, Options, StageOptions
@@ -34,6 +35,8 @@ _RESALE_CHANCE: Final = 0.25
 _LIES_CHANCE: Final = 0.3
 HOLDS_ALL: Final = "claims to hold all of its input"
 HOLDS_NOTHING: Final = "claims to hold nothing of its input"
+_CHECKPOINT_CHANCE: Final = 0.4
+_HOSTILE_STORE_CHANCE: Final = 0.5
 _LOAD_OF_OWN: Final = (40, 55)
 """Units of the seller's own while it has a rush, of the 60 that it can bear."""
 
@@ -143,7 +146,9 @@ class MarketOptions(Options):
             fixed_price=self.fixed_price,
             delta=self.delta,
             min_hold_ms=self.min_hold_ms,
-            moving=MoveClauses(self.deadline_ms),
+            moving=MoveClauses(
+                Transfer.CHECKPOINT if self.has_store else Transfer.REBUILD, self.deadline_ms
+            ),
             audit=AuditClauses(METER_MS, 100_000, self.sample_ppm, SETTLE_MS),
         )
         return replace(text, quality=replace(text.quality, delay_ms_max=2_000))
@@ -248,12 +253,27 @@ def draw(seed: int) -> MarketOptions:
         has_auditor=is_audited or wrong in (*dishonest.SPOILS, dishonest.AUDITOR_CHOOSES),
         dishonest=wrong,
     )
+    made = _by_checkpoint(made)
     if random.Random(f"{seed}/resale").random() < _RESALE_CHANCE:
         made = _with_a_third(made)
     lies = random.Random(f"{seed}/claims")
     return (
         replace(made, claims=lies.choice((0, BUCKET_MAX))) if lies.random() < _LIES_CHANCE else made
     )
+
+
+def _by_checkpoint(options: MarketOptions) -> MarketOptions:
+    """Let the stage that is for sale go by its owner's checkpoint in some seeds, of whose store not
+    all can be trusted.
+    """
+    rng = random.Random(f"{options.seed}/transfer")
+    if rng.random() >= _CHECKPOINT_CHANCE:
+        return options
+    stages = tuple(
+        replace(stage, by_checkpoint=stage.name == options.sold) for stage in options.stages
+    )
+    hostile = rng.random() < _HOSTILE_STORE_CHANCE
+    return replace(options, stages=stages, has_store=True, store_is_hostile=hostile)
 
 
 def _with_a_third(options: MarketOptions) -> MarketOptions:

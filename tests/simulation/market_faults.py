@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from simulation.faults import EVERYTHING, PROCESS_KINDS, WRITER_KINDS, Fault
+from simulation.faults import EVERYTHING, PROCESS_KINDS, STORE_AWAY, WRITER_KINDS, Fault
 from simulation.market import BUYER, SELLER, STRANGER, THIRD, MarketOptions
 from simulation.options import ON_NEW, ON_THIRD
 
@@ -20,6 +20,7 @@ _FAST_MS: Final = (5_000, 300_000)
 """A clock that is set back was fast by so much from the beginning on."""
 _SET_BACK_CHANCE: Final = 0.12
 _CALM_CHANCE: Final = 0.12
+_STORE_AWAY_CHANCE: Final = 0.4
 _FORGED_CHANCE: Final = 0.2
 _TWO_SALES_CHANCE: Final = 0.1
 STRANGERS_KINDS: Final = ("forged", "forged answer")
@@ -31,7 +32,7 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
     rng = random.Random(f"{options.seed}/market faults")
     if rng.random() < _CALM_CHANCE:
         return []
-    found = []
+    found = _store_away(options)
     for _ in range(rng.choice((1, 1, 2, 3, 5))):
         target = _target(options, targets, rng)
         found.append(_fault(options, target, rng))
@@ -49,6 +50,15 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
         Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
     ]
     return sorted(found)
+
+
+def _store_away(options: MarketOptions) -> list[Fault]:
+    """Let the store of checkpoints be away, in some seeds that have one, when the stage leaves."""
+    rng = random.Random(f"{options.seed}/store away")
+    if not options.has_store or rng.random() >= _STORE_AWAY_CHANCE:
+        return []
+    at_ms = options.rush[0] * options.bucket_ms + rng.randint(0, 1_500)
+    return [Fault(at_ms, STORE_AWAY, EVERYTHING, 0, rng.randint(1_000, 6_000))]
 
 
 def _set_back(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> list[Fault]:

@@ -22,7 +22,9 @@ from simulation.explore import once
 from simulation.options import Options
 from simulation.planted_bugs import MUTANTS
 from simulation.planting import (
+    BY_CHECKPOINT,
     FEDERATION,
+    HOSTILE_STORE,
     OVER,
     RESALE,
     SPLITS,
@@ -238,6 +240,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "partners_claim_trims": 0,
     "forged_answer_believed": 1,
     "price_above_the_bound": 23,
+    "any_stored_checkpoint_is_believed": 11,
+    "owners_checkpoint_is_waited_for_for_ever": 0,
+    "partner_restores_what_nobody_announced": 58,
     "failed_seller_keeps_the_stage": 40,
     "old_node_stops_at_the_move": 0,
     "one_task_under_two_movements": 2,
@@ -323,6 +328,8 @@ def _may_find_in_market(mutant: Mutant, seed: int) -> bool:
     drawn = market_faults.draw(chosen, keys(chosen))
     traits = {chosen.dishonest, *(fault.kind for fault in drawn)}
     traits |= {chosen.lie} | ({RESALE} if chosen.is_resale else set())
+    traits |= {BY_CHECKPOINT} if chosen.has_store else set()
+    traits |= {HOSTILE_STORE} if chosen.store_is_hostile else set()
     return not mutant.needs or bool(traits.intersection(mutant.needs))
 
 

@@ -69,6 +69,8 @@ class StageOptions:
     """Columns whose equal values it keeps or leaves out together; without columns rows count one by
     one.
     """
+    by_checkpoint: bool = False
+    """Whether a partner's node begins from its owner's checkpoint."""
     version_is_in_state: bool = False
     """Whether another version adds to the rows of windows within its state, and not behind it: it
     cannot continue from the state of the previous version.
@@ -204,6 +206,8 @@ class Options:
 
     has_store: bool = False
     """There is a store of checkpoints."""
+    store_is_hostile: bool = False
+    """The store serves other state than was stored in it, too."""
     has_earlier_life: bool = False
     """The topics of outputs hold records of an earlier life, with the ids that this one uses."""
     backlog_records: int | None = None

@@ -21,6 +21,7 @@ from anabranch.pipeline.model import (
 )
 from anabranch.ports import LogAdmin
 from anabranch.protocol.edge.origins import Origin
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from simulation import halves, scaled
 from simulation.options import NAME, NEW_NODE, Options, OutputOptions
 
@@ -68,6 +69,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             replicas=stage.replicas,
             on_missing_input=stage.policy,
             ha=stage.ha,
+            transfer=Transfer.CHECKPOINT if stage.by_checkpoint else Transfer.REBUILD,
             shed=Shed(
                 kind="keys" if stage.shed_key else "rows",
                 by=dict.fromkeys(stage.reads, stage.shed_key),

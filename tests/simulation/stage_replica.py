@@ -20,6 +20,7 @@ from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.log.timeline import FindWhole
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from anabranch.protocol.stage.recovery import PartnerWrong, begins_anew
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
@@ -44,12 +45,12 @@ class NodeDisks:
         return self._made[label]
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, store_use: StoreUse
     ) -> SimulatedDisk:
         """See the port."""
         del others
         disk = self.disk_of(f"{stage}.{process}")
-        disk.open_in(life, stage, process, is_stored=is_stored)
+        disk.open_in(life, stage, process, store_use=store_use)
         return disk
 
 

@@ -9,9 +9,10 @@ store (``harness.checkpoint_world``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from anabranch.codec.plan_offsets import position_of
 from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ CALLS_MAX: Final = 20
 """Maximum number of disk calls that writing one checkpoint takes."""
 
 
+_FORGED_KEY: Final = 1_000_000
+
+
 @dataclass(frozen=True)
 class Stored:
     """One checkpoint of a replica."""
@@ -36,6 +40,13 @@ class Stored:
     """Counts the saves of all replicas."""
     timeline: Timeline
     directory: Directory
+    is_forged: bool = False
+    """Whether it is not what a replica has stored."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of its manifest: different content has another one."""
+        return f"{self.number}{'?' * self.is_forged}"
 
     @property
     def name(self) -> tuple[str, int]:
@@ -53,6 +64,17 @@ class Stored:
         return BATCH_BYTES * len(set(self.directory.commits) - known)
 
 
+def _forged(stored: Stored) -> Stored:
+    """Return a checkpoint of the same name, in whose state there is a window more."""
+    directory = stored.directory.snapshot()
+    for batch, state in directory.commits.items():
+        logged = directory.logged.get(batch)
+        if logged is not None:
+            bucket = max(position_of(offset).bucket for offset in logged.offsets.values())
+            directory.commits[batch] = (*state, ((bucket + 1, _FORGED_KEY), 1_000))
+    return replace(stored, directory=directory, is_forged=True)
+
+
 @dataclass
 class CheckpointStore:
     """All checkpoints, by (``STAGE.PROCESS``, life of the stage's log)."""
@@ -60,6 +82,8 @@ class CheckpointStore:
     away: Callable[[], bool] = lambda: False
     saved: int = 0
     kept: dict[tuple[str, str], list[Stored]] = field(default_factory=dict)
+    is_hostile: bool = False
+    """Whether it serves other state as the newest checkpoint of a replica, too."""
 
     def check(self) -> None:
         """Check that the store answers.
@@ -76,8 +100,7 @@ class CheckpointStore:
         Raises:
             Unavailable: the store is away.
         """
-        self.check()
-        return max(self.kept.get((place, life), ()), key=lambda each: each.name, default=None)
+        return next(iter(self.served(place, life)), None)
 
     def lives(self, place: str) -> frozenset[str]:
         """Return the lives of which the store has checkpoints of a replica; none if it is away."""
@@ -90,9 +113,9 @@ class CheckpointStore:
         timeline: Timeline,
         directory: Directory,
         former: Collection[str] = (),
-    ) -> None:
+    ) -> Stored:
         """Add a checkpoint; remove what is below it, but for the newest, and what ``former`` lives
-        left.
+        left. Return it.
 
         Raises:
             Unavailable: the store is away.
@@ -106,10 +129,21 @@ class CheckpointStore:
         for other in former:
             self.kept.pop((place, other), None)
         self.kept[place, life] = [*older[1 - RETAINED :], added, *newer]
+        return added
+
+    def served(self, place: str, life: str) -> list[Stored]:
+        """Return the checkpoints of a replica as a reader finds them, the newest first.
+
+        Raises:
+            Unavailable: the store is away.
+        """
+        self.check()
+        found = sorted(self.kept.get((place, life), ()), key=lambda each: each.name, reverse=True)
+        return [*map(_forged, found[:1]), *found] if self.is_hostile else found
 
     def has(self, place: str, life: str, stored: Stored) -> bool:
         """Return whether a checkpoint is still stored."""
-        return any(each is stored for each in self.kept.get((place, life), ()))
+        return any(each.number == stored.number for each in self.kept.get((place, life), ()))
 
     def bucket(self, place: str, life: str) -> int:
         """Return the last input bucket of the newest checkpoint of a replica; 0: there is none."""

@@ -247,6 +247,7 @@ class World:
         self.machines = {key: Machine() for key in self.keys if key.startswith("processing/")}
         self._store_away_until_ms = 0
         self._store = CheckpointStore(lambda: self.scheduler.now_ms < self._store_away_until_ms)
+        self._store.is_hostile = options.store_is_hostile
         rng = random.Random(f"{options.seed}/world")
         self._process_faults = ProcessFaults(
             self.scheduler, self.history, self.runs, self.machines, self.start, rng

@@ -4,6 +4,7 @@ and either node is killed in the middle.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.protocol.errors import ConfigurationError
-from harness.moved_stages import FIRST, MOVED, NEW, OLD, THIRD, World, expected
+from harness.moved_stages import FIRST, MOVED, NEW, OLD, PARTNERS, THIRD, World, expected
 from harness.stage_processes import StageProcess
 from harness.waiting import wait_until
 
@@ -100,6 +101,48 @@ def test_a_replica_moves_there_and_back_between_nodes_that_share_nothing(apart: 
         world.runs(NEW, new)
         world.runs(OLD, old, "clean.0", MOVED)
         world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+def begun_after(state: Path) -> int:
+    """Return the batch after which a node began that runs the stage; -1: without a checkpoint."""
+    timelines = state.rglob(f"{MOVED}/life-*/timelines/*.json")
+    newest = max(timelines, key=lambda path: path.name)
+    return int(json.loads(newest.read_text())["start_batch"])
+
+
+def test_a_partner_begins_from_the_checkpoint_of_the_stages_owner(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """And again after the stage was at home, where it begins from its input."""
+    keys = "  ha: upstream_backup\n  state_horizon: 1s\n  transfer: checkpoint\n"
+    partners = "federation: {name: f, participant: north, partners: {south: [windows]}}\n"
+    with World(kafka, topic_prefix, tmp_path, keys=keys, more=partners) as world:
+        store = world.store = tmp_path / "store"
+        store.mkdir()
+        world.more = {"ANABRANCH_CHECKPOINT_STORE": f"file://{store}"}
+        with world.start(OLD) as old, world.start(PARTNERS) as theirs:
+            world.load.start()
+            world.runs(OLD, old, "clean.0", MOVED)
+            world.runs(PARTNERS, theirs)
+            world.closes(FIRST + 20, OLD)
+            assert not list(store.rglob("*.json")), "nobody stands by"
+            for sale in (1, 2):
+                begun = time.monotonic()
+                world.sell(PARTNERS)
+                world.runs(PARTNERS, theirs, MOVED)
+                # Further than the input from which the owner begins.
+                world.closes(world.load.given + 25, PARTNERS)
+                print(f"sale {sale}: pause {world.load.gap_s(begun):.2f} s, {fetched(theirs)}")
+                assert "begins_from_input" not in theirs.all_of_its_log()
+                assert fetched(theirs)["fetched_bytes"] > 0
+                assert begun_after(world.state_of(PARTNERS)) >= 0
+                assert world.move(OLD).is_done(200_000)
+                world.runs(OLD, old, "clean.0", MOVED)
+                # Further than a checkpoint may be behind for a node to take over.
+                world.closes(world.load.given + 60, OLD)
+                assert begun_after(world.state_of(OLD)) == -1, "it trusts no state of a partner"
+            world.load.end()
     assert world.rows() == expected(world.load.given)
 
 

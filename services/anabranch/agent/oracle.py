@@ -177,6 +177,7 @@ class Oracle:
             {} if federation is None else federation.partners,
             [] if owner is None else _foreign(owner, contract.query),
             "" if owner is None else owner.name,
+            [] if owner is None else owner.by_checkpoint(),
         )
         if reason or not self._is_own(contract):
             return reason

@@ -324,6 +324,7 @@ class AgentService:
                 self._stages.for_partners,
                 self._stages.hosted_tasks,
                 unnamed,
+                self._stages.by_checkpoint,
             )
             if reason:
                 if self._left_alone.get(name) != reason:

@@ -94,6 +94,12 @@ class TradedStages:
             for stage in each.federation.partners.get(participant, ())
         }
         """Stages of other owners that may run here, by both files."""
+        self.by_checkpoint = {
+            task_of(each.name, stage)
+            for each in (pipeline, *hosted.values())
+            for stage in each.by_checkpoint()
+        }
+        """Tasks whose state comes from their owner's checkpoint, by their owners' files."""
 
     def workloads(self) -> Mapping[str, StageLogs]:
         """Return the logs of own stages and of followed hosted ones, by task. Logs that lost

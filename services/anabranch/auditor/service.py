@@ -35,6 +35,7 @@ from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
 from anabranch.protocol.federation.recheck import confirmed
 from anabranch.protocol.federation.stage_moves import nodes_of, partners_nodes, stage_of
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from anabranch.streams.followed_logs import FollowedLogs
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ class AuditorService:
             known_horizon_buckets(pipeline, stage),
             declared.version,
             pipeline.bucket_ms,
+            by_checkpoint=declared.transfer is Transfer.CHECKPOINT,
         )
 
     def _take_up(self, audit: MovementAudit, ledger: Ledger, movement: Movement) -> None:

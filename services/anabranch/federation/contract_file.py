@@ -25,6 +25,7 @@ from anabranch.protocol.federation.contracts import (
     QualityClauses,
     defects,
 )
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 
 TextT = TypeVar("TextT")
 
@@ -32,7 +33,7 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "valid": ("from", "to"),
     "price": ("fixed", "delta"),
     "unit": ("reference", "share_ppm"),
-    "moving": ("deadline",),
+    "moving": ("transfer", "deadline"),
     "quality": ("delay",),
     "ending": ("notice", "drain"),
     "penalty": ("violation", "silent_per_s"),
@@ -49,7 +50,7 @@ price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from
 unit: {reference: row/s, share_ppm: 1000000} # agents trade rows of input in a second, nothing else
 tasks: [north.tolls, north.volumes] # PIPELINE.STAGE
 min_hold: 10s                    # a task that has moved stays at least this long
-moving: {deadline: 2m}           # from an accepted offer to the start: the seller's Spark starts
+moving: {transfer: rebuild, deadline: 2m} # state: as the stages say; time for the seller's Spark
 quality: {delay: 3s}
 ending: {notice: 1d, drain: 1m}
 penalty: {violation: 5000000, silent_per_s: 2000}
@@ -164,7 +165,12 @@ class _ContractReader(TermsReader):
                 )
             ),
             min_hold_ms=self.length(top, ("min_hold",)),
-            moving=MoveClauses(self.length(moving, ("moving", "deadline"))),
+            moving=MoveClauses(
+                Transfer(
+                    self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
+                ),
+                self.length(moving, ("moving", "deadline")),
+            ),
             quality=QualityClauses(self.length(quality, ("quality", "delay"))),
             ending=EndClauses(
                 self.length(ending, ("ending", "notice")),

@@ -29,6 +29,7 @@ from anabranch.protocol.limits import (
     RECORD_BYTES_MAX,
     RECORD_BYTES_ON_BROKER_MAX,
 )
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from anabranch.protocol.stage.recovery import HaMode
 from anabranch.protocol.stage.shares import Share
 from anabranch.protocol.stage.utility import Qos
@@ -326,6 +327,10 @@ class Stage(_Model):
     state_horizon_ms: int | None = None
     """Time after a record's event time, in ms, from which it no longer changes results; None: not
     known. Always known for ``upstream_backup`` and ``amnesia``.
+    """
+    transfer: Transfer = Transfer.REBUILD
+    """Way in which a node to which the stage moves gets its state; ``checkpoint`` only with
+    ``upstream_backup`` (``protocol.stage.owners_checkpoint``).
     """
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
@@ -794,6 +799,12 @@ class Pipeline(_Model):
         """Return the stages that partners may run, sorted. All have ``ha: upstream_backup``."""
         partners = {} if self.federation is None else self.federation.partners
         return sorted({stage for stages in partners.values() for stage in stages})
+
+    def by_checkpoint(self) -> list[str]:
+        """Return the stages whose state comes from their owner's checkpoint when they move."""
+        return [
+            stage.name for stage in self.stages.values() if stage.transfer is Transfer.CHECKPOINT
+        ]
 
     def audited_stages(self) -> list[str]:
         """Return the stages that an auditor recomputes; none where there is no auditor."""

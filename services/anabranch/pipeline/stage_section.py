@@ -15,6 +15,7 @@ from anabranch.pipeline.parameters import read_parameters
 from anabranch.pipeline.resources import STAGE_KEYS, read_resources
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 
 PASSIVE_REPLICAS_MIN: Final = 2
 """Minimum number of processes of a stage with ``ha: passive``: one runs, at least one stands by."""
@@ -34,6 +35,7 @@ _STAGE_KEYS: Final = (
     "replicas",
     "ha",
     "state_horizon",
+    "transfer",
     "on_missing_input",
     "version",
     "parameters",
@@ -111,6 +113,7 @@ def read_stage(
         replicas=replicas,
         ha=ha,
         state_horizon_ms=state_horizon_ms,
+        transfer=_transfer(document, raw, at, ha),
         on_missing_input=cast(
             "Any",
             document.choice(
@@ -161,6 +164,20 @@ def _ha(
             f" {example}",
         )
     return mode, state_horizon_ms
+
+
+def _transfer(document: Document, raw: dict[str, Any], at: Place, ha: HaMode) -> Transfer:
+    """Return how a node to which the stage moves gets its state."""
+    named = document.choice(
+        raw.get("transfer", Transfer.REBUILD), (*at, "transfer"), tuple(Transfer)
+    )
+    if named == Transfer.CHECKPOINT and ha != "upstream_backup":
+        document.mistake(
+            (*at, "transfer"),
+            f"checkpoint is for stages with ha: upstream_backup, which begin from their input where"
+            f" no checkpoint comes; with ha: {ha} leave it out",
+        )
+    return Transfer(named)
 
 
 def _references(document: Document, value: object, at: Place) -> list[tuple[str, Place]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.log.timeline import Timeline
+from anabranch.protocol.stage.owners_checkpoint import Announced, StoreUse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,14 +95,21 @@ class Checkpoints(Protocol):
         nothing, since another process may be running in it.
         """
 
-    def fetch(self) -> None:
-        """Copy the newest checkpoint that the store has of this replica, where there is a store and
-        nothing on this machine is as far. What is on this machine already is not read again. The
-        copy becomes the replica's own at the next ``newest``. Only one thread may call this; others
-        may call the other methods meanwhile.
+    def fetch(self, announced: Announced | None = None) -> None:
+        """Copy the newest checkpoint that the store has of this replica, or the ``announced`` one,
+        where there is a store and nothing on this machine is as far. What is on this machine
+        already is not read again. The copy becomes the replica's own at the next ``newest``. Only
+        one thread may call this; others may call the other methods meanwhile.
 
         Raises:
-            Unavailable: the store is away, slow, or denies access. What was read is kept.
+            Unavailable: the store is away, slow, or denies access; or it does not have the
+                announced checkpoint, or not whole. What was read is kept.
+        """
+
+    @property
+    def announces(self) -> str:
+        """Digest of the last checkpoint that this process has stored for processes that read only
+        what is announced; empty: none.
         """
 
     @property
@@ -157,7 +165,7 @@ class Disks(Protocol):
     """The disks of a node's processes."""
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, store_use: StoreUse
     ) -> ReplicaDisk:
         """Open the disk of one process of a stage.
 
@@ -167,7 +175,7 @@ class Disks(Protocol):
             others: Ids of the stage's other processes, whose disks may be readable.
             life: Life of the stage's log (``streams.stream_life``). What another life left is never
                 found, and the first ``clean`` removes it.
-            is_stored: Whether the process uses the store of checkpoints, if there is one.
+            store_use: How the process uses the store of checkpoints, if there is one.
         """
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.processing.checkpoint_sync import CheckpointSync
+from anabranch.protocol.stage.owners_checkpoint import StoreUse, store_use
 from anabranch.protocol.stage.transfer import CheckpointFeed, MoveDeadline
 from anabranch.streams.stream_life import check_life, life_of
 
@@ -39,6 +40,13 @@ class OwnCheckpoint:
         self._feed = CheckpointFeed(own.stage_name, own.process, is_passive=own.is_passive)
         self._move_deadline = MoveDeadline()
         self._synced_bucket = 0
+        self._store_use = store_use(
+            own.stage.transfer,
+            rebuilds=own.stage.backup_horizon_ms is not None,
+            is_owners=own.node_owner == own.stage.participant,
+        )
+        self._is_awaited = self._is_stored = False
+        """Whether a process stands by; and whether the last sync since then was stored."""
 
     def open(self) -> None:
         """Open the checkpoints that belong to the current life of the stage's log.
@@ -53,13 +61,12 @@ class OwnCheckpoint:
             own.process,
             [other for other in own.stage.process_ids() if other != own.process],
             life=self.life,
-            # A stage that rebuilds its state from its input does not need stored checkpoints.
-            is_stored=own.stage.backup_horizon_ms is None,
+            store_use=self._store_use,
         )
         # The disk removes what other lives left: only those that ended before this one.
         self.check_life()
         self._sync = CheckpointSync(
-            self._context, self._report.status, self.disk.store, self._interval_ms
+            self._context, self._report.status, self._store, self._interval_ms
         )
 
     def check_life(self) -> None:
@@ -82,19 +89,29 @@ class OwnCheckpoint:
             OSError: the last sync failed, or the directory is lost.
         """
         self._synced_bucket = runner.synced_bucket
+        self._is_awaited = bool(self._feed.alive(self._context.clock.monotonic_ms()))
+        self._is_stored = self._is_stored and self._is_awaited
         self._sync.sync_if_due(runner)
 
     def _interval_ms(self, has_failed: bool) -> int:
         """Return the interval between stored checkpoints now, in ms. Without a store no process
         copies the checkpoint from it.
         """
-        has_store = self.disk.has_store
-        return self._feed.interval_ms(
-            self._context.clock.monotonic_ms(),
-            self._synced_bucket if has_store else 0,
-            self._report.bucket if has_store else 0,
-            has_failed=has_failed,
-        )
+        now_ms, stored, read = self._context.clock.monotonic_ms(), None, self._report.bucket
+        if not self.disk.has_store or self._store_use is StoreUse.TAKES:
+            stored = read = 0
+        elif self._is_stored or self._store_use is StoreUse.WHOLE:
+            stored = self._synced_bucket
+        return self._feed.interval_ms(now_ms, stored, read, has_failed=has_failed)
+
+    def _store(self, name: str) -> bool:
+        """Write a directory to the store, as ``ports.ReplicaDisk.store``, unless the stage needs it
+        only for a process that stands by and there is none. Called on the thread of the sync.
+        """
+        if self._store_use is StoreUse.OFFERS and not self._is_awaited:
+            return True
+        self._is_stored = self.disk.store(name)
+        return self._is_stored
 
     def check_move(self, move: OwnMove) -> None:
         """Withdraw ``move``, this replica's to another node, if it makes no progress (TR5)."""

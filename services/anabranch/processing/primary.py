@@ -236,6 +236,7 @@ class Primary:
             branch=self.runner.branch_number,
             checkpoint=self.runner.stable_query,
             checkpoint_bucket=self._unneeded_upto(),
+            stored=self._disk.announces,
             room_left_ms=None if figures is None else figures.room_left_ms,
         )
 

@@ -165,7 +165,9 @@ class StageReplica:
         self._report.prepared(prepared.traits)
         if own.is_passive or own.may_run_elsewhere:
             token, node = self._context.entropy.token(), None if own.is_passive else own.node
-            standby_process = StandbyProcess(own.stage_name, own.process, node, token)
+            standby_process = StandbyProcess(
+                own.stage_name, own.process, node, token, prepared.stateful_plan
+            )
             warm_standby = self._warm_standby = WarmStandby(
                 self._context,
                 prepared,

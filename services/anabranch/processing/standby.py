@@ -23,6 +23,7 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
+from anabranch.protocol.stage.owners_checkpoint import Announced, OwnersCheckpoint, Transfer
 from anabranch.protocol.stage.recovery import CleanPoints
 from anabranch.protocol.stage.rehearsal import Rehearsal
 from anabranch.protocol.stage.standby import (
@@ -104,7 +105,15 @@ class Standby:
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._life = life_of(log, names.boundaries(stage))
-        self._reads_back = pipeline.stages[stage].ha == "upstream_backup"
+        declared, places = pipeline.stages[stage], pipeline.places()
+        self._reads_back = declared.ha == "upstream_backup"
+        self._owners_checkpoint = (
+            OwnersCheckpoint(own.plan, lambda node: places.is_run_by(node, declared.participant))
+            if self._is_moved and declared.transfer is Transfer.CHECKPOINT and disk.has_store
+            else None
+        )
+        """Wait for the owner's checkpoint; None: the stage needs none, or any will do."""
+        self._announced: Announced | None = None
         self._watch = StandbyWatch(own, self._writer, turns, width_ms, reads_back=self._reads_back)
         self.rehearsal = Rehearsal(is_wanted=False)
         """State of the rehearsal before the cutover."""
@@ -209,6 +218,7 @@ class Standby:
         if self._copy_error is not None:
             raise self._copy_error
         self._read_logs()
+        self._look_for_announced()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._send_heartbeat(STANDING_BY, closed, self.bucket)
         if self.bucket != self._copied_bucket or self.bucket >= closed:
@@ -225,6 +235,30 @@ class Standby:
             self._reach.rest_bytes,
             is_delayed=self.rehearsal.delays(now_ms),
         )
+
+    def _look_for_announced(self) -> None:
+        """Find out which checkpoint of the owner to read, or whether to begin from the input."""
+        if self._owners_checkpoint is None:
+            return
+        log_state = self.boundary.log_state
+        runs_on = log_state.node(self._writer)
+        self._announced = self._owners_checkpoint.announced(
+            runs_on, log_state.epoch(self._writer), self._watch.last_beat
+        )
+        self._watch.reads_back = self._owners_checkpoint.look(
+            self._clock.monotonic_ms(),
+            runs_on,
+            self._reach.bucket,
+            self._reach.read_bytes,
+            self._not_fetched,
+        )
+
+    @property
+    def begins_from_input(self) -> str:
+        """Why a moving replica begins from its input although its owner's node runs it; empty: it
+        does not.
+        """
+        return "" if self._owners_checkpoint is None else self._owners_checkpoint.failed
 
     def rehearse(self) -> None:
         """Let the cutover of a move wait for a rehearsal, which the caller runs when
@@ -320,7 +354,10 @@ class Standby:
         """
         if self._is_moved:
             before = self._reach.bucket
-            self._disk.fetch()
+            if self._owners_checkpoint is None:
+                self._disk.fetch()
+            elif self._announced is not None:
+                self._disk.fetch(self._announced)
             return self._disk.within_reach().bucket > before
         copied = carry_out(copy_steps(self._process, self._token), self._perform)
         if copied is None:

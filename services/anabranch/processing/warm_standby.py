@@ -98,6 +98,10 @@ class WarmStandby:
             bucket=self.standby.bucket,
             **self.standby.fetched,
         )
+        if why := self.standby.begins_from_input:
+            self._context.logger.warning(
+                "begins_from_input", stage=self._context.settings.name, why=why
+            )
         self._context.crash_point("processing.standby_due")
         self._failover = Failover(self._context.clock, self.standby.silent_ms)
         if self._rehearsing is not None:

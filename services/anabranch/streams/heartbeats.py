@@ -48,7 +48,9 @@ CONTROL_WAIT_MS: Final = 1_000
 not answer, the writer's other work must continue.
 """
 
-_PROGRESS: Final = frozenset({"written_ms", "bucket", "checkpoint_bucket", "fetched_bytes"})
+_PROGRESS: Final = frozenset(
+    {"written_ms", "bucket", "checkpoint_bucket", "fetched_bytes", "stored"}
+)
 """Fields of a heartbeat whose changes wait for the interval. Any other change is sent at once."""
 _news: Final = attrgetter(*(each.name for each in fields(Heartbeat) if each.name not in _PROGRESS))
 """Values of a heartbeat's other fields."""

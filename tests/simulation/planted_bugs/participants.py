@@ -16,10 +16,41 @@ from simulation.dishonest import (
     NEVER_STARTS,
     SPOILS,
 )
+from simulation.faults import STORE_AWAY
 from simulation.market import HOLDS_ALL
-from simulation.planting import FEDERATION, Mutant
+from simulation.planting import BY_CHECKPOINT, FEDERATION, HOSTILE_STORE, Mutant
 
 PARTICIPANTS: Final = (
+    Mutant(
+        "any_stored_checkpoint_is_believed",
+        "protocol.stage.owners_checkpoint:Announced.is_named",
+        "digest == self.digest",
+        "bool(digest)",
+        "OC2",
+        (HOSTILE_STORE,),
+        scenario=FEDERATION,
+        by=("corrected",),
+    ),
+    Mutant(
+        "partner_restores_what_nobody_announced",
+        "protocol.stage.owners_checkpoint:store_use",
+        "else StoreUse.TAKES",
+        "else StoreUse.WHOLE",
+        "OC1",
+        (STORE_AWAY,),
+        scenario=FEDERATION,
+        by=("corrected",),
+    ),
+    Mutant(
+        "owners_checkpoint_is_waited_for_for_ever",
+        "protocol.stage.owners_checkpoint:OwnersCheckpoint.look",
+        "bool(self.failed) or not self._is_owners(runs_on)",
+        "False",
+        "OC3",
+        (BY_CHECKPOINT,),
+        scenario=FEDERATION,
+        by=("progress",),
+    ),
     Mutant(
         "forged_answer_believed",
         "agent.conversations:Conversations._verified",

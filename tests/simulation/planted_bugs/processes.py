@@ -66,8 +66,8 @@ PROCESSES: Final = (
     Mutant(
         "nothing_is_stored",
         "processing.own_checkpoint:OwnCheckpoint.open",
-        "is_stored=own.stage.backup_horizon_ms is None",
-        "is_stored=False",
+        "store_use=self._store_use",
+        "store_use=StoreUse.NONE",
         "TI6",
         ("store",),
         by=("progress", "ends"),

@@ -10,6 +10,7 @@ from anabranch.federation.contract_file import EXAMPLE, load_contract
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import MoveClauses, defects
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from harness.markets import CONTRACT
 
 BEGIN = "from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z"
@@ -31,7 +32,7 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
     assert (found.version, found.fixed_price, found.floor) == (1, 1_000, 800)
     assert (found.valid_from_ms, found.valid_to_ms) == (1_796_083_200_000, 1_803_859_200_000)
     assert found.tasks == ("north.tolls", "north.volumes")
-    assert found.moving == MoveClauses(120_000)
+    assert found.moving == MoveClauses(Transfer.REBUILD, 120_000)
     assert found.unit == ROW_PER_SECOND, "in which agents trade"
     for clauses in ("quality", "ending", "penalty", "audit", "min_hold_ms"):
         assert getattr(found, clauses) == getattr(CONTRACT, clauses)
@@ -46,7 +47,7 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
         ("delta: 200", "delta: 1001", "delta: 1001, not within 0 and the fixed price"),
         ("delta: 200", "delta: 2.5", "an integer from 0"),
         ("min_hold: 10s", "min_hold: 10", "min_hold: 10 has no unit"),
-        ("{deadline: 2m}", "{deadline: 2m, transfer: rebuild}", "moving.transfer: unknown key"),
+        ("transfer: rebuild", "transfer: post", "moving.transfer: 'post' is not known"),
         (BEGIN, "from: tomorrow, to: 2027-03-01", "valid.from: 'tomorrow' is not a time"),
         (BEGIN, "from: 2027-03-01T00:00:00Z, to: 2026-12-01T00:00:00Z", "not a time that begins"),
         ("settle: 1m", "settle: 1500ms", "audit.settle_ms: 1500 is no multiple of meter_ms"),

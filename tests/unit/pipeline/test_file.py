@@ -386,6 +386,11 @@ def test_variables_of_the_environment_are_filled_in(
         ),
         (
             "replicas: 2",
+            "transfer: checkpoint",
+            "21: stages.tolls.transfer: checkpoint is for stages with ha: upstream_backup",
+        ),
+        (
+            "replicas: 2",
             "ha: pasive",
             "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?",
         ),
@@ -507,6 +512,13 @@ def test_each_mode_of_ha(
     assert stage.ha == keys.split()[1]
     assert stage.state_horizon_ms == state_horizon_ms
     assert (stage.replica_ids(), stage.process_ids()) == (writers, processes)
+
+
+def test_how_state_travels(folder: Path) -> None:
+    backup = "ha: upstream_backup\n    state_horizon: 10s"
+    pipeline = loaded(folder, GOOD.replace("replicas: 2", f"{backup}\n    transfer: checkpoint"))
+    assert pipeline.by_checkpoint() == ["tolls"]
+    assert loaded(folder, GOOD.replace("replicas: 2", backup)).by_checkpoint() == []
 
 
 def test_a_circle_is_reported_once(folder: Path) -> None:

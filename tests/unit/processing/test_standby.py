@@ -30,6 +30,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
+from anabranch.protocol.stage.owners_checkpoint import TRANSFER_STALLED_MS, StoreUse, Transfer
 from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import HeartbeatSender
@@ -484,6 +485,79 @@ def test_one_that_is_moved_far_is_due_when_its_copy_has_come_near(tmp_path: Path
         if isinstance(entry, Heartbeat) and entry.service == "standby"
     ]
     assert beats[-1].fetched_bytes > beats[0].fetched_bytes == 0
+
+
+class AtPartner(MovedFar):
+    """The new node is a partner's, and begins from the checkpoint of the owner's node."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        changed = {"ha": "upstream_backup", "transfer": Transfer.CHECKPOINT, "participant": "north"}
+        stage = self.pipeline.stages["s"].model_copy(update=changed)
+        self.pipeline = self.pipeline.model_copy(
+            update={"stages": {"s": stage}, "named_nodes": {"north.0": ["s.0"]}}
+        )
+        self.epoch = -1
+
+    def stored_disk(self, machine: str) -> ReplicaFolder:
+        stored = stored_replicas(f"file://{self.store}", "p")
+        store_use = StoreUse.TAKES if machine == "far" else StoreUse.OFFERS
+        return ReplicaFolder(self.folder / machine / "s.0", stored=stored, store_use=store_use)
+
+    def passes(self, made: Standby, ms: int = MOVED_FETCH_EVERY_MS, stored: str = "") -> bool:
+        """Let time pass, in which the primary announces what it has stored."""
+        self.clock.advance(ms)
+        beat = Heartbeat("processing", "s", "0", self.epoch, "running", 100, 0, stored=stored)
+        self.beats.send(beat)
+        return made.round()
+
+
+def test_a_partner_is_due_when_the_checkpoint_of_the_owner_is_here(tmp_path: Path) -> None:
+    world = AtPartner(tmp_path)
+    writer = world.writer()
+    world.epoch = epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes()
+    world.run(Timeline.fresh(epoch), 9)
+    assert world.primary.store(Timeline.fresh(epoch).name)
+    for _ in range(3):
+        assert not world.passes(made), "nothing is announced"
+    assert made.bucket == 0
+    announced = world.primary.announces
+    wait_until(lambda: world.passes(made, 500, announced), 60, "it is due")
+    assert (made.bucket, made.begins_from_input) == (90, "")
+    made.end_watch()
+    newest = world.far.newest()
+    assert newest is not None
+    made.close()
+
+
+def test_a_partner_begins_from_the_input_where_no_checkpoint_comes(tmp_path: Path) -> None:
+    world = AtPartner(tmp_path)
+    writer = world.writer()
+    world.epoch = epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes()
+    world.run(Timeline.fresh(epoch), 9)
+    assert world.primary.store(Timeline.fresh(epoch).name)
+    begun_ms = world.clock.monotonic_ms()
+    wait_until(lambda: world.passes(made, 1_000, "ab" * 32), 60, "it is due")
+    assert world.clock.monotonic_ms() - begun_ms >= TRANSFER_STALLED_MS
+    assert made.begins_from_input.startswith("no progress for 15 s: no checkpoint in the store")
+    made.end_watch()
+    assert world.far.newest() is None
+    made.close()
+
+
+def test_what_a_partner_runs_is_begun_from_the_input_at_once(tmp_path: Path) -> None:
+    world = AtPartner(tmp_path)
+    writer = world.writer("south.0")
+    world.epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes()
+    assert world.passes(made, stored="ab" * 32)
+    assert made.begins_from_input == ""
+    made.close()
 
 
 def test_one_that_waits_for_blocks_looks_into_the_store_again(tmp_path: Path) -> None:

@@ -81,14 +81,20 @@ def newest_timeline(root: Path) -> Timeline | None:
         found = {
             "start_tip": None if tip is None else BatchId(**tip),
             "earlier": earlier,
-            "plan": _plan(fields.get("plan", {})),
+            "plan": plan_of(fields),
         }
         return Timeline(**(fields | found))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _plan(fields: Mapping[str, Any]) -> StatefulPlan:
+def plan_of(timeline: Mapping[str, Any]) -> StatefulPlan:
+    """Return the operators with state that the fields of a timeline file name.
+
+    Raises:
+        KeyError, TypeError, ValueError: the fields are damaged.
+    """
+    fields = timeline.get("plan", {})
     operators = tuple(_operator(each) for each in fields.get("operators", ()))
     return StatefulPlan(
         operators,

@@ -40,12 +40,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
 
+from anabranch.adapters.disk.checkpoint_folder import plan_of
 from anabranch.adapters.disk.durable import sync_file, sync_folder
 from anabranch.adapters.disk.state_format import FORMAT, life_folder
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from anabranch.protocol.log.stateful_plan import StatefulPlan
 
 STORE_URL_EXAMPLES: Final = "file:///mnt/checkpoints or s3://BUCKET/FOLDER?region=eu-central-1"
 """Examples of a store's address, for messages."""
@@ -88,6 +91,10 @@ class StoredCheckpoint:
     directory: str
     """Directory that it was copied from. Some of its files name that directory."""
     files: Mapping[str, PackedFile]
+    plan: StatefulPlan
+    """Operators that hold the state, by the timeline."""
+    digest: str
+    """SHA-256 of the manifest."""
 
     @property
     def position(self) -> tuple[str, int]:
@@ -203,6 +210,10 @@ class StoredReplica:
         """Packs of this process, with their sizes in bytes."""
         self._packs_of: dict[str, frozenset[str]] = {}
         """Manifest -> its packs, for the retained checkpoints, whichever process wrote them."""
+        self.saved = ""
+        """SHA-256 of the manifest of the last checkpoint that this process has stored; empty:
+        none.
+        """
 
     def save(self, timeline: Mapping[str, object], snapshot: Path, directory: Path) -> None:
         """Store the content of ``snapshot``, which must not change, as a checkpoint of
@@ -226,7 +237,9 @@ class StoredReplica:
                 "directory": str(directory),
                 "files": {p: [f.pack, f.offset, f.size, f.sha256] for p, f in files.items()},
             }
-            self._put(f"{name}.json", json.dumps(manifest, separators=(",", ":")).encode())
+            content = json.dumps(manifest, separators=(",", ":")).encode()
+            self._put(f"{name}.json", content)
+            self.saved = hashlib.sha256(content).hexdigest()
             self._packs_of[f"{name}.json"] = frozenset(file.pack for file in files.values())
             self._clean(f"{name}.json")
         except OSError as error:
@@ -244,14 +257,21 @@ class StoredReplica:
         except OSError as error:
             raise self._unavailable("read", error) from error
 
-    def find(self, name: str) -> StoredCheckpoint | None:
-        """Return one of ``names``; None: it was removed meanwhile, or is damaged.
+    def find(
+        self, name: str, is_wanted: Callable[[str], bool] = lambda _digest: True
+    ) -> StoredCheckpoint | None:
+        """Return one of ``names``; None: it was removed meanwhile, or is damaged, or not wanted.
+
+        Args:
+            name: One of ``names``.
+            is_wanted: Function from the SHA-256 of its manifest to whether it is wanted. Otherwise
+                the manifest, which anyone may have written, is not parsed.
 
         Raises:
             Unavailable: the store does not answer, or denies access.
         """
         try:
-            return self._read_manifest(f"{name}.json")
+            return self._read_manifest(f"{name}.json", is_wanted)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -408,15 +428,20 @@ class StoredReplica:
             for folder in path.relative_to(root).parents:
                 sync_folder(root / folder)
 
-    def _read_manifest(self, name: str) -> StoredCheckpoint | None:
-        """Return the checkpoint that a manifest describes; None: it is damaged, or has another
-        format.
+    def _read_manifest(
+        self, name: str, is_wanted: Callable[[str], bool] = lambda _digest: True
+    ) -> StoredCheckpoint | None:
+        """Return the checkpoint that a manifest describes; None: it is damaged, has another format,
+        or its digest is not wanted.
         """
         path = f"{self._folder}/{name}"
         if self._store.get_file_info(path).size > _MANIFEST_BYTES_MAX:
             return None
         with self._store.open_input_stream(path) as stream:
             content = stream.read(_MANIFEST_BYTES_MAX)
+        digest = hashlib.sha256(content).hexdigest()
+        if not is_wanted(digest):
+            return None
         try:
             fields = json.loads(content)
             files = {
@@ -424,6 +449,7 @@ class StoredReplica:
                 for path, (pack, offset, size, sha256) in fields["files"].items()
             }
             timeline, directory = dict(fields["timeline"]), str(fields["directory"])
+            plan = plan_of(timeline)
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return None
         match = _NAME.match(name)
@@ -434,7 +460,7 @@ class StoredReplica:
             or not all(_is_good(path, place) for path, place in files.items())
         ):
             return None
-        return StoredCheckpoint(_stem(name), timeline, directory, files)
+        return StoredCheckpoint(_stem(name), timeline, directory, files, plan, digest)
 
     def _unpack(
         self, pack: str, places: list[PackedFile], folder: Path, was_read: Callable[[int], None]

@@ -52,6 +52,7 @@ from anabranch.adapters.disk.stored_copy import Position, StoredCopy
 from anabranch.ports.disk import Reach
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
+from anabranch.protocol.stage.owners_checkpoint import Announced, StoreUse
 
 if TYPE_CHECKING:
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
@@ -75,15 +76,19 @@ class ReplicaFolder:
         crash_point: Callable[[str], None] = lambda _: None,
         stored: Callable[[str, str], StoredReplica] | None = None,
         life: str = "",
+        store_use: StoreUse = StoreUse.WHOLE,
     ) -> None:
         """Create the folders that are missing.
 
         ``peers``: folders of the stage's other replicas, which need not exist. ``stored``: lookup
         in the store, by the name of a replica's folder and life; None: there is no store. ``life``:
-        life of the stage's log; empty: the log has no lives.
+        life of the stage's log; empty: the log has no lives. ``store_use``: how the process uses
+        the store, if there is one.
         """
         self._place, self._life = root, life
         self._root = root = root / life_folder(life)
+        self._store_use = store_use
+        stored = None if store_use is StoreUse.NONE else stored
         self._stored = stored
         self._own_stored = None if stored is None else stored(self._place.name, life)
         self._peers = {
@@ -124,8 +129,8 @@ class ReplicaFolder:
 
     def newest(self) -> Timeline | None:
         """Return the timeline that the newest file names, restored from the store if there is none
-        here. None: a new replica, or one that has lost its disk or the directory, and of which the
-        store has nothing.
+        here and the process may. None: a new replica, or one that has lost its disk or the
+        directory, and of which the store has nothing.
 
         Raises:
             Unavailable: there is none here, and the store does not answer.
@@ -133,21 +138,27 @@ class ReplicaFolder:
         copy = self._own_copy
         if copy is None:
             return newest_timeline(self._root)
-        if newest_timeline(self._root) is None and not copy.is_fresh:
+        restores = self._store_use is StoreUse.WHOLE and not copy.is_fresh
+        if restores and newest_timeline(self._root) is None:
             copy.refresh()
         self._take_fetched(copy)
         return newest_timeline(self._root)
 
-    def fetch(self) -> None:
-        """Copy the replica's checkpoint from the store, unless the one here is as far. The copy
-        becomes the replica's own at the next ``newest``.
+    def fetch(self, announced: Announced | None = None) -> None:
+        """Copy the replica's checkpoint from the store, or the ``announced`` one, unless the one
+        here is as far. The copy becomes the replica's own at the next ``newest``.
 
         Raises:
-            Unavailable: the store does not answer, or denies access.
+            Unavailable: the store does not answer, or denies access; or it does not have the
+                announced checkpoint, or not whole.
         """
-        if self._own_copy is not None:
-            own = newest_timeline(self._root)
-            here = None if own is None else self.directory(own.name)
+        if self._own_copy is None:
+            return
+        own = newest_timeline(self._root)
+        here = None if own is None else self.directory(own.name)
+        if announced is not None:
+            self._own_copy.take_announced(announced, self._position(), here)
+        elif self._store_use is StoreUse.WHOLE:
             self._own_copy.refresh(self._position(), here)
 
     def _position(self) -> Position | None:
@@ -260,7 +271,7 @@ class ReplicaFolder:
         Raises:
             Unavailable: the store is away, full, or denies access; or the own disk is full.
         """
-        if self._own_stored is None:
+        if self._own_stored is None or self._store_use is StoreUse.TAKES:
             return True
         snapshot = self._root / f"storing-{name}"
         try:
@@ -377,6 +388,15 @@ class ReplicaFolder:
         """Whether the process uses a store of checkpoints."""
         return self._own_stored is not None
 
+    @property
+    def announces(self) -> str:
+        """Digest of the last checkpoint that this process has stored for processes that read only
+        what is announced; empty: none.
+        """
+        if self._own_stored is None or self._store_use is not StoreUse.OFFERS:
+            return ""
+        return self._own_stored.saved
+
     def remove(self, name: str) -> None:
         """Remove one directory, and its timeline file unless it is the newest."""
         if name != newest(path.stem for path in self._timelines.glob("*.json")):
@@ -469,13 +489,14 @@ class ReplicaDisks:
         self._stored = stored
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, store_use: StoreUse
     ) -> ReplicaFolder:
         """Open the disk of one process, see the port."""
         return ReplicaFolder(
             self._folder / f"{stage}.{process}",
             {other: self._folder / f"{stage}.{other}" for other in others},
             crash_point=self._crash_point,
-            stored=self._stored if is_stored else None,
+            stored=self._stored,
             life=life,
+            store_use=store_use,
         )

@@ -39,12 +39,14 @@ from anabranch.adapters.disk.checkpoint_folder import (
     write_timeline,
 )
 from anabranch.adapters.disk.durable import sync_file
+from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch.adapters.disk.checkpoint_store import PackedFile, StoredCheckpoint, StoredReplica
     from anabranch.protocol.log.timeline import Timeline
+    from anabranch.protocol.stage.owners_checkpoint import Announced
 
 Position = tuple[str, int]
 """(name of a timeline, last batch that is committed in its directory). Positions of checkpoints of
@@ -128,6 +130,36 @@ class StoredCopy:
             else:
                 return
             self.rest_bytes = 0
+
+    def take_announced(
+        self, announced: Announced, own: Position | None = None, here: Path | None = None
+    ) -> None:
+        """Replace the checkpoint by the announced one, if that is further. Nothing of another one
+        is read, and nothing of this one before its manifest was compared (OC2). Otherwise as
+        ``refresh``.
+
+        Raises:
+            Unavailable: the store does not answer, or denies access; or it does not have the
+                announced checkpoint, or not whole.
+        """
+        with self._refreshing:
+            why = "none is the one that the owner's node has announced"
+            for name in () if self._is_removed else self._stored.names():
+                if self._is_removed:
+                    return
+                checkpoint = self._stored.find(name, announced.is_named)
+                if checkpoint is None:
+                    continue
+                timeline = str(checkpoint.timeline["name"])
+                why = announced.refusal(checkpoint.digest, timeline, checkpoint.plan)
+                if not why:
+                    is_here = name == self._name or (own is not None and checkpoint.position <= own)
+                    if is_here or self._take(checkpoint, here):
+                        self._name, self.rest_bytes = name, 0
+                        return
+                    why = "a file of it is damaged, or gone"
+            if not self._is_removed:
+                raise Unavailable(f"no checkpoint in the store is used: {why}")
 
     def remove(self) -> None:
         """Remove the copy for good: the replica has a further checkpoint of its own. A refresh that

@@ -256,6 +256,12 @@ class Places:
         """Return the participant that runs a node."""
         return self._owners[node]
 
+    def is_run_by(self, node: str, participant: str) -> bool:
+        """Return whether ``participant`` runs a node; False for a node that the file does not
+        name.
+        """
+        return self._owners.get(node) == participant
+
     def is_partners(self, node: str) -> bool:
         """Return whether another participant runs this node, under a contract."""
         return node in self._partners

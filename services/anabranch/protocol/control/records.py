@@ -111,6 +111,10 @@ class Heartbeat:
     """
     fetched_bytes: int = 0
     """Bytes that a process that stands by has read from the store of checkpoints since it began."""
+    stored: str = ""
+    """SHA-256 of the manifest of the last checkpoint that it has stored for other participants'
+    nodes (``protocol.stage.owners_checkpoint``); empty: none.
+    """
     room_left_ms: int | None = None
     """Time until a stage's replica that leaves out rows cannot hold more of its input, in ms; None:
     its backlog does not grow, or it leaves out none.

@@ -14,9 +14,10 @@ found.
 
 Some buckets of a sample say nothing about the seller and are left out: those that another node has
 made; those that may rightly be partial, within a horizon after the stage began late, or after its
-version began to count; and those of another version of the stage than the auditor has. The audit
-counts the buckets that it leaves out. All functions of one version give the same results, whatever
-fingerprint a seller claims.
+version began to count; those within a horizon after the seller's node began, if it began from the
+owner's state (``protocol.stage.owners_checkpoint``); and those of another version of the stage than
+the auditor has. The audit counts the buckets that it leaves out. All functions of one version give
+the same results, whatever fingerprint a seller claims.
 
 The states of a term:
     drawn      --its hash stands in the ledger-->                    open
@@ -69,6 +70,8 @@ class SoldStage:
     """Version of the stage's function in the auditor's file."""
     width_ms: int
     """Width of a bucket, in ms."""
+    by_checkpoint: bool = False
+    """Whether the seller's node begins from the state of the stage's owner."""
 
 
 def reason_against(ha: HaMode) -> str:
@@ -91,7 +94,11 @@ def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
         return "it is of another version of the stage"
     _, version_after = log_state.version
     partial_upto = max(origin.late_upto, origin.gap or 0, version_after) + stage.horizon
-    return "it may be partial" if bucket <= partial_upto else ""
+    if bucket <= partial_upto:
+        return "it may be partial"
+    taken_after = origin.made_on_after(bucket) if stage.by_checkpoint else None
+    is_owners = taken_after is not None and bucket <= taken_after + stage.horizon
+    return "it may come from its owner's state" if is_owners else ""
 
 
 @dataclass(slots=True)

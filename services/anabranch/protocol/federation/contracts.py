@@ -38,6 +38,7 @@ from typing import ClassVar, Final
 
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 
 PRICE_MICRO_MAX: Final = 10**12
 """Maximum price of a unit and second, in micro-units: above it a sum over a year no longer fits the
@@ -72,10 +73,13 @@ class LoadUnit:
 
 @dataclass(frozen=True, slots=True)
 class MoveClauses:
-    """Clauses on a movement. How a task gets its state follows from its pipeline file."""
+    """Clauses on a movement."""
 
+    transfer: Transfer
+    """Way in which the seller's node gets the state: as the pipeline file says of each task, else
+    nobody trades it (FZ3).
+    """
     deadline_ms: int
-    """Maximum time from the acceptance of an offer to the start at the seller, in ms."""
 
 
 @dataclass(frozen=True, slots=True)

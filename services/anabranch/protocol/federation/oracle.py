@@ -244,6 +244,7 @@ def reason_against_plans(
     partners: Mapping[str, Collection[str]],
     streams: Collection[tuple[str, str]],
     pipeline: str,
+    by_checkpoint: Collection[str] = (),
 ) -> str:
     """Return why a party does not follow a contract, by its copy of the receiver's file; empty:
     it does.
@@ -254,12 +255,18 @@ def reason_against_plans(
         streams: Streams of other pipelines that the query reads, by that file, as (pipeline,
             stream).
         pipeline: Name of the pipeline in that file; empty: there is no file.
+        by_checkpoint: Stages whose state comes from their owner's checkpoint, by that file.
     """
     if pipeline != contract.pipeline:
         return f"no file here has pipeline {contract.pipeline}"
     strange = sorted(set(contract.query) - set(partners.get(contract.sender, ())))
     if strange:
         return f"{contract.sender} may not run {', '.join(strange)}"
+    if carried := sorted(set(contract.query).intersection(by_checkpoint)):
+        return (
+            f"transfer: checkpoint, of {', '.join(carried)}, needs a contract that says so, and one"
+            " with plans does not: leave it out"
+        )
     plain = contract.plans[0]
     if (plain.pipeline, plain.stream) not in streams:
         query = ", ".join(contract.query)

@@ -29,9 +29,10 @@ Invariants:
          is named to it that the owner's file does not let run it.
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
          that it has ended only when that one does not any more.
-    FZ3  a participant does not trade under a contract whose load it cannot measure, or whose tasks
-         it does not have in a file, and sells no task whose results readers would ignore, because
-         the partner that would run it may not sign them yet.
+    FZ3  a participant does not trade under a contract whose load it cannot measure, whose tasks it
+         does not have in a file, or which says otherwise than the file how their state travels; and
+         sells no task whose results readers would ignore, because the partner that would run it may
+         not sign them yet.
     FZ4  work on a movement's task is metered for the seller's own node, and for those partners'
          nodes that the seller has named; for no other.
     FZ5  while a log is left out, a task of one's own that a partner's node runs, and that no
@@ -56,6 +57,7 @@ from anabranch.protocol.federation.movements import (
 )
 from anabranch.protocol.federation.silence import promised_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 
 _AT_PARTNER: Final = frozenset({TaskPlace.LEAVING, TaskPlace.AWAY})
 
@@ -121,6 +123,7 @@ def reason_against(
     partners: Mapping[str, Collection[str]],
     hosted: Collection[str],
     unnamed: Collection[tuple[str, str]] = (),
+    by_checkpoint: Collection[str] = (),
 ) -> str:
     """Return why ``participant`` does not trade under a contract; empty if it does (FZ3).
 
@@ -132,6 +135,7 @@ def reason_against(
         hosted: Tasks of others that the participant may run.
         unnamed: Partner and task, where readers would ignore what the partner signs as the task's
             results, because the participant has not named it.
+        by_checkpoint: Tasks whose state comes from their owner's checkpoint, by the files here.
     """
     if contract.unit != ROW_PER_SECOND:
         unit = f"{contract.unit.share_ppm} ppm of {contract.unit.reference}"
@@ -147,9 +151,25 @@ def reason_against(
                 f"readers would ignore what {contract.seller} signs as {', '.join(ignored)}: run"
                 " anabranch keys signers"
             )
+    elif strange := sorted(set(contract.tasks) - set(hosted)):
+        return f"no file here has {', '.join(strange)}"
+    return _transfer_differs(contract, by_checkpoint)
+
+
+def _transfer_differs(contract: Contract, by_checkpoint: Collection[str]) -> str:
+    """Return for which tasks a contract and the pipeline files differ about their state; empty: for
+    none. ``by_checkpoint``: as of ``reason_against``.
+    """
+    clause = contract.moving.transfer
+    is_checkpoint = clause is Transfer.CHECKPOINT
+    others = sorted(task for task in contract.tasks if (task in by_checkpoint) != is_checkpoint)
+    if not others:
         return ""
-    strange = sorted(set(contract.tasks) - set(hosted))
-    return f"no file here has {', '.join(strange)}" if strange else ""
+    other = Transfer.REBUILD if is_checkpoint else Transfer.CHECKPOINT
+    return (
+        f"it says moving.transfer: {clause}, and the pipeline file here says transfer: {other} of"
+        f" {', '.join(others)}"
+    )
 
 
 def unexplained(

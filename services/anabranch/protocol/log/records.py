@@ -307,6 +307,12 @@ class Provenance:
         """
         return next((each.node for each in reversed(self.made_on) if each.after < bucket), "")
 
+    def made_on_after(self, bucket: int) -> int | None:
+        """Return the last bucket before those that the node of ``bucket`` computed; None if it is
+        not known.
+        """
+        return next((each.after for each in reversed(self.made_on) if each.after < bucket), None)
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:

@@ -52,8 +52,8 @@ Invariants:
         results are late by no more than a restart takes, whatever the size of the state. If the
         newest epoch began on its own node, or on none, it begins at once; so does a stage that
         recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
-        another process. While it rehearses it replaces no process whose heartbeats have arrived
-        (RH4).
+        another process, unless it waits for its owner's (``protocol.stage.owners_checkpoint``).
+        While it rehearses it replaces no process whose heartbeats have arrived (RH4).
     SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
         another node has written a record.
 """
@@ -73,6 +73,7 @@ from anabranch.protocol.control.failure_detector import (
 )
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import LONG_SILENT_MS
+from anabranch.protocol.log.stateful_plan import NO_PLAN, StatefulPlan
 from anabranch.protocol.log.timeline import (
     Answer,
     Clean,
@@ -146,6 +147,8 @@ class StandbyProcess:
     """Node to which its replica was moved (SB8); None for a standby of a passive stage."""
     token: str = ""
     """Random id of the process, 16 hexadecimal digits (SB6)."""
+    plan: StatefulPlan = NO_PLAN
+    """Operators that hold the state of the function that it runs."""
 
 
 class StandbyWatch:
@@ -166,7 +169,8 @@ class StandbyWatch:
         ``processes``: all ids, in the order of their turns. ``width_ms``: width of a bucket.
         ``reads_back``: whether the stage recomputes its state from its input.
         """
-        self._reads_back = reads_back
+        self.reads_back = reads_back
+        """Whether it begins from its input, with no checkpoint of another process (SB8)."""
         self._node, self._behind_max = own.node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
         self._stage = own.stage
@@ -220,6 +224,11 @@ class StandbyWatch:
         """Time since the last sign of life of the primary, in ms (SB3)."""
         return self._silence.ms
 
+    @property
+    def last_beat(self) -> Heartbeat | None:
+        """Last heartbeat of the primary; None: none arrived."""
+        return self._detector.last(self._primary)
+
     def is_near(self, bucket: int, rest_bytes: int = 0) -> bool:
         """Return whether the checkpoint of a moved replica is near enough for the cutover (SB8).
         Takes the same arguments as ``due``.
@@ -228,7 +237,7 @@ class StandbyWatch:
             return False
         last = self._detector.last(self._primary)
         trimmed = 0 if last is None else last.checkpoint_bucket
-        return self._reads_back or (
+        return self.reads_back or (
             bucket + self._behind_max >= self._closed
             and bucket >= trimmed
             and rest_bytes <= MOVED_REST_BYTES

@@ -97,18 +97,21 @@ class CheckpointFeed:
         ):
             self._heard[beat.replica] = _Heard(beat, now_ms)
 
-    def interval_ms(self, now_ms: int, stored: int, read: int, *, has_failed: bool) -> int:
+    def interval_ms(self, now_ms: int, stored: int | None, read: int, *, has_failed: bool) -> int:
         """Return the interval between the last attempt to store a checkpoint and the next, in ms
         (TR1 to TR4).
 
         Args:
             now_ms: Present time.
-            stored: Last bucket of input in the stored checkpoint; 0: none.
+            stored: Last bucket of input in the stored checkpoint; 0: none. None: nothing was stored
+                since a process stands by, and none reads the directory of the one that runs.
             read: Last bucket of input that the stage has read.
             has_failed: Whether the last attempt failed.
         """
-        behind = [each for each in self.alive(now_ms) if each.checkpoint_bucket <= stored]
-        if not behind or read <= stored:
+        behind = self.alive(now_ms)
+        if stored is not None:
+            behind = [each for each in behind if each.checkpoint_bucket <= stored < read]
+        if not behind:
             return STORE_EVERY_MS
         every_ms = FEED_STANDBY_EVERY_MS if self._is_passive else FEED_MOVE_EVERY_MS
         return max(every_ms, STORE_AGAIN_MS) if has_failed else every_ms

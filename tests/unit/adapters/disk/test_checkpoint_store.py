@@ -15,6 +15,7 @@ from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, 
 from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 
 ONE, TWO = (timeline_name(epoch, 0) for epoch in (1, 2))
 
@@ -97,8 +98,8 @@ def test_a_replica_goes_on_on_another_machine(machines: Machines) -> None:
 def test_only_who_has_a_use_for_the_store_writes_to_it(machines: Machines) -> None:
     stored = stored_replicas(f"file://{machines.store}", "p")
     disks = ReplicaDisks(machines.folder / "a", stored=stored)
-    for process, is_stored in (("0", True), ("1", False)):
-        disk = disks.of("s", process, [], life="a", is_stored=is_stored)
+    for process, store_use in (("0", StoreUse.WHOLE), ("1", StoreUse.NONE)):
+        disk = disks.of("s", process, [], life="a", store_use=store_use)
         begin(disk)
         assert disk.store(ONE)
     assert [path.name for path in (machines.store / "p").iterdir()] == ["s.0"]

@@ -16,6 +16,7 @@ import pytest
 from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from harness import spark_files
 
 ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 10))
@@ -371,9 +372,9 @@ def test_what_cannot_be_removed_is_reported(
 def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> None:
     reached: list[str] = []
     disks = ReplicaDisks(tmp_path, crash_point=reached.append)
-    other = disks.of("s", "1", [], life="a", is_stored=True)
+    other = disks.of("s", "1", [], life="a", store_use=StoreUse.WHOLE)
     fill(other.directory(ONE))
-    disk = disks.of("s", "0", ["1"], life="a", is_stored=True)
+    disk = disks.of("s", "0", ["1"], life="a", store_use=StoreUse.WHOLE)
     assert disk.directory(ONE) == tmp_path / "s.0" / "life-a" / "checkpoints" / ONE
     assert disk.copy_peer("1", ONE, TWO)
     assert reached == ["checkpoint.copying"]

@@ -14,6 +14,7 @@ from anabranch.adapters.disk.checkpoint_store import stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaDisks, ReplicaFolder
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, epoch_of, timeline_name
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from harness import spark_files
 from harness.checkpoint_world import fail_over
 
@@ -36,7 +37,7 @@ class Lives:
     def disk(self, replica: str = "0") -> ReplicaFolder:
         disks = ReplicaDisks(self.folder / "state", stored=self.stored)
         return disks.of(
-            "s", replica, ["1" if replica == "0" else "0"], life=self.life, is_stored=True
+            "s", replica, ["1" if replica == "0" else "0"], life=self.life, store_use=StoreUse.WHOLE
         )
 
     def begin(self, epoch: int, replica: str = "0", batches: int = 5) -> Timeline:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaFolder
+from anabranch.ports import Reach
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.log.stateful_plan import NO_PLAN, StatefulOperator, StatefulPlan
 from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.owners_checkpoint import Announced, StoreUse
 from harness import spark_files
 
 ONE, TWO = (timeline_name(epoch, 0) for epoch in (1, 2))
@@ -30,9 +34,10 @@ class Machines:
         self.old.write(Timeline.fresh(1))
         self.batches = 0
 
-    def disk(self, machine: str) -> ReplicaFolder:
+    def disk(self, machine: str, store_use: StoreUse = StoreUse.WHOLE) -> ReplicaFolder:
         stored = stored_replicas(f"file://{self.store}", "p")
-        return ReplicaFolder(self.folder / machine / "s.0", stored=stored)
+        place = self.folder / machine / "s.0"
+        return ReplicaFolder(place, stored=stored, store_use=store_use)
 
     def runs(self, batches: int, name: str = ONE, disk: ReplicaFolder | None = None) -> None:
         """Run that many further batches, each with a large file of state, then store the result."""
@@ -49,6 +54,17 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path) -> Machines:
     return Machines(tmp_path)
+
+
+@pytest.fixture
+def owners(machines: Machines) -> Machines:
+    """Return machines of which ``old`` is the owner's, and stores for a partner's node."""
+    machines.old = machines.disk("old", StoreUse.OFFERS)
+    return machines
+
+
+def announced(machines: Machines, epoch: int = 1, plan: StatefulPlan = NO_PLAN) -> Announced:
+    return Announced(machines.old.announces, epoch, plan)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -294,3 +310,106 @@ def test_what_was_checked_when_it_was_fetched_or_rehearsed_is_not_checked_again(
         path.write_bytes(b"x" * facts.st_size)
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert new.whole(ONE, new.batches(ONE)) == 2, "it knows them by inode, time and size"
+
+
+def test_a_partner_copies_what_is_announced(owners: Machines) -> None:
+    partner = owners.disk("partner", StoreUse.TAKES)
+    assert owners.old.announces == ""
+    owners.runs(4)
+    partner.fetch(announced(owners))
+    assert partner.within_reach().bucket == 40
+    owners.runs(1)
+    partner.fetch(announced(owners))
+    assert SIZE < partner.within_reach().read_bytes - 4 * SIZE < 3 * SIZE, "what is new"
+    partner.fetch(announced(owners))
+    newest = partner.newest()
+    assert newest is not None
+    assert contents(partner.directory(ONE)) == contents(owners.old.directory(ONE))
+    partner.fetch(announced(owners))
+    assert partner.announces == ""
+
+
+def test_a_partner_reads_nothing_that_is_not_announced(owners: Machines) -> None:
+    owners.runs(4)
+    partner = owners.disk("partner", StoreUse.TAKES)
+    partner.fetch()
+    assert partner.newest() is None
+    files = sorted(owners.store.rglob("*"))
+    assert partner.peers() == []
+    partner.create(ONE)
+    partner.write(Timeline.fresh(1))
+    assert partner.store(ONE), "it need not be stored"
+    assert sorted(owners.store.rglob("*")) == files
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"start_batch":-1', '"start_batch":-2'),
+        lambda text: text.replace('"version":1', '"version":2'),
+        lambda text: text.replace('"operators":', '"operators":[[]],"was":'),
+        lambda text: "{",
+        lambda text: "[" * 100_000,
+        lambda text: text.replace(",0,", ",Infinity,"),
+    ],
+)
+def test_another_manifest_than_the_announced_one_is_refused(
+    owners: Machines, change: Callable[[str], str]
+) -> None:
+    """Whoever writes it can give every file a digest that is right, or do harm by being parsed."""
+    owners.runs(4)
+    (manifest,) = owners.store.rglob("*.json")
+    text = manifest.read_text()
+    assert change(text) != text
+    manifest.write_text(change(text))
+    partner = owners.disk("partner", StoreUse.TAKES)
+    with pytest.raises(Unavailable, match="none is the one that the owner's node has announced"):
+        partner.fetch(announced(owners))
+    assert partner.within_reach() == Reach(0)
+    manifest.write_text(text)
+    partner.fetch(announced(owners))
+    assert partner.within_reach().bucket == 40
+
+
+def test_no_byte_is_read_of_state_that_another_function_has_made(owners: Machines) -> None:
+    owners.runs(4)
+    partner = owners.disk("partner", StoreUse.TAKES)
+    own = StatefulPlan((StatefulOperator("aggregate", (("per", ("place",)),)),))
+    with pytest.raises(Unavailable, match="another function has made its state"):
+        partner.fetch(announced(owners, plan=own))
+    with pytest.raises(Unavailable, match="another epoch"):
+        partner.fetch(announced(owners, epoch=2))
+    assert partner.within_reach().read_bytes == 0
+
+
+@pytest.mark.parametrize("tears", [True, False])
+def test_torn_and_foreign_bytes_of_state_are_not_used(owners: Machines, tears: bool) -> None:
+    owners.runs(4)
+    (pack,) = owners.store.rglob("*.pack")
+    content = pack.read_bytes()
+    middle = len(content) // 2
+    pack.write_bytes(content[:middle] if tears else content[:-1] + bytes([content[-1] ^ 1]))
+    partner = owners.disk("partner", StoreUse.TAKES)
+    with pytest.raises(Unavailable, match="damaged, or gone"):
+        partner.fetch(announced(owners))
+    assert partner.newest() is None
+    pack.write_bytes(content)
+    partner.fetch(announced(owners))
+    assert partner.newest() is not None
+
+
+def test_what_is_announced_and_not_stored_is_not_found(owners: Machines) -> None:
+    owners.runs(4)
+    found = announced(owners)
+    shutil.rmtree(owners.store / "p")
+    partner = owners.disk("partner", StoreUse.TAKES)
+    with pytest.raises(Unavailable, match="none is the one"):
+        partner.fetch(found)
+    partner.clean(1)
+    partner.fetch(found)
+
+
+def test_without_a_store_nothing_is_announced(tmp_path: Path) -> None:
+    disk = ReplicaFolder(tmp_path / "s.0", store_use=StoreUse.OFFERS)
+    disk.fetch(Announced("ab", 1, NO_PLAN))
+    assert (disk.announces, disk.newest()) == ("", None)

@@ -378,6 +378,8 @@ def test_pc3_on_a_partners_node_run_the_stages_that_may_go_there_and_no_others()
     assert places.of_node("east.0") == []
     assert places.owner_of("east.0") == "east"
     assert [places.is_partners(node) for node in ("east.0", "north.0")] == [True, False]
+    nodes = ("east.0", "north.0", "west.0", "")
+    assert [places.is_run_by(node, "north") for node in nodes] == [False, True, False, False]
     assert places.may_come("east.0") == {"clean"}
     assert places.may_come("north.0") == {"clean", "sums"}
     assert "does not let sums go there" in places.rejected("sums.0", "east.0")

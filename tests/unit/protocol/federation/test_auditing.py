@@ -232,6 +232,12 @@ def test_what_says_nothing_of_the_seller_is_left_out(
     assert why_not_judged(log_state, STAGE, bucket) == why
 
 
+def test_what_may_come_from_the_state_of_the_owner_is_left_out() -> None:
+    sold_stage = replace(STAGE, by_checkpoint=True)
+    whys = [why_not_judged(stream(70), sold_stage, bucket) for bucket in (HOME, 52, 53)]
+    assert whys == ["another node made it", "it may come from its owner's state", ""]
+
+
 def test_what_the_log_describes_no_more_is_left_out() -> None:
     log_state = stream(70)
     log_state.forget(55)

@@ -264,3 +264,8 @@ def test_why_a_contract_is_left_alone(
 ) -> None:
     found = reason_against_plans(PLANS, partners, streams, pipeline)
     assert (why in found) if why else (found == "")
+
+
+def test_a_stage_that_goes_by_checkpoint_is_not_run_by_plans() -> None:
+    found = reason_against_plans(PLANS, PARTNERS, SPEEDS, "billing", ["slow", "other"])
+    assert found.startswith("transfer: checkpoint, of slow, needs a contract that says so")

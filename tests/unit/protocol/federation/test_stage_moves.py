@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.federation.audit import Fault, Finding, commitment
-from anabranch.protocol.federation.contracts import LoadUnit
+from anabranch.protocol.federation.contracts import LoadUnit, MoveClauses
 from anabranch.protocol.federation.holdings import TaskPlace
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
@@ -40,9 +40,11 @@ from anabranch.protocol.federation.stage_moves import (
     wanted_node,
 )
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
+from anabranch.protocol.stage.owners_checkpoint import Transfer
 from harness.markets import answer, contract, started, verify
 
-TEXT = contract(unit=ROW_PER_SECOND, tasks=("north.a", "north.b"))
+REBUILD = MoveClauses(Transfer.REBUILD, 30_000)
+TEXT = contract(unit=ROW_PER_SECOND, tasks=("north.a", "north.b"), moving=REBUILD)
 NAME = "north-south:1/north.a"
 PROMISED_MS = 3_000 + 2 * 1_000
 """Time that the seller has promised, and two slots, in ms."""
@@ -167,6 +169,21 @@ def test_fz3_what_readers_would_ignore_is_not_sold() -> None:
     found = reason_against(TEXT, "north", allowed, (), [("south", "north.b"), ("west", "north.a")])
     assert "ignore what south signs as north.b: run anabranch keys signers" in found
     assert reason_against(TEXT, "north", allowed, (), [("west", "north.a")]) == ""
+
+
+def test_fz3_the_contract_says_as_the_file_how_state_travels() -> None:
+    allowed, checkpoint = {"south": TEXT.tasks}, replace(TEXT.moving, transfer=Transfer.CHECKPOINT)
+    by_checkpoint = replace(TEXT, moving=checkpoint)
+    assert reason_against(by_checkpoint, "north", allowed, (), (), TEXT.tasks) == ""
+    assert reason_against(by_checkpoint, "south", {}, ()).startswith("no file here has"), "first"
+    assert reason_against(by_checkpoint, "south", {}, TEXT.tasks, (), ["north.a"]) == (
+        "it says moving.transfer: checkpoint, and the pipeline file here says transfer: rebuild of"
+        " north.b"
+    )
+    assert reason_against(TEXT, "north", allowed, (), (), ["north.b", "north.z"]) == (
+        "it says moving.transfer: rebuild, and the pipeline file here says transfer: checkpoint of"
+        " north.b"
+    )
 
 
 def test_fz5_a_task_stays_where_it_is_while_what_is_left_out_may_say_why() -> None:
