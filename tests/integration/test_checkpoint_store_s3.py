@@ -86,7 +86,10 @@ def test_a_replica_goes_on_on_another_machine(
 
 @pytest.mark.parametrize(
     ("bucket", "host", "why"),
-    [("another", "", "another is not there"), ("checkpoints", "127.0.0.1:1", "NETWORK_CONNECTION")],
+    [
+        ("another", "", "another does not exist"),
+        ("checkpoints", "127.0.0.1:1", "NETWORK_CONNECTION"),
+    ],
 )
 def test_a_store_that_is_not_there_says_so(
     server: str, tmp_path: Path, bucket: str, host: str, why: str
