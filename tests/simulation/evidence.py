@@ -13,6 +13,7 @@ from simulation import (
     halves,
     index_entries,
     live_topic,
+    lost_logs,
     notes,
     operating,
     outvoting,
@@ -180,6 +181,7 @@ def judge(run: Run) -> list[str]:
     )
     wrong += labelled("trimming", check_trimmed(run))
     wrong += labelled("index", index_entries.check(run))
+    wrong += labelled("unread logs", lost_logs.check(run))
     wrong += labelled("requests", check_requests(run))
     wrong += labelled("push back", pushing_back.check(run))
     wrong += labelled("standbys", failovers.check(run))

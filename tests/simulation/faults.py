@@ -119,6 +119,12 @@ it. A source needs a clock that is nearly right, for ``max_ahead``.
 """
 NO_LEADER = "no leader"
 """A partition has no leader for a while: services neither read nor write it."""
+LOG_LOST = "log lost"
+"""Somebody deletes the records of a boundary log, which are lost for one process that follows logs
+(``lost_logs``), for the fault's duration. ``value // 2`` is the number of the stream. Of an odd
+value: all records so far, and the process is restarted at once. Else it has read these, and loses
+the next one as well, before it reads it.
+"""
 CLEANED = "topics cleaned"
 """Retention or compaction strikes topics, as their settings let it (``cleaning``)."""
 _OF_CHANCE = ("", "chain", "two outputs", "too large", "delta")
@@ -132,6 +138,8 @@ no result.
 STORE_AWAY = "store away"
 """The store of checkpoints does not answer."""
 EVERYTHING = "everything"
+MANAGER: Final = "consistency_manager/sim"
+"""Key of the consistency manager's process."""
 DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
 
@@ -163,6 +171,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
         return _silence(options)
     found += [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
     found += [*_clocks_set(options, targets), *_cleaned(options), *_leaders_fail(options, targets)]
+    found += _log_is_lost(options)
     return sorted([*found, *_one_delivery_down(options), *_begins_late(options, targets)])
 
 
@@ -324,6 +333,15 @@ def _cleaned(options: Options) -> list[Fault]:
         )
         for _ in range(rng.choice((2, 4, 8)))
     ]
+
+
+def _log_is_lost(options: Options) -> list[Fault]:
+    """In one of six seeds with a manager it loses the records of one boundary log for a while."""
+    rng = random.Random(f"{options.seed}/log lost")
+    if not options.has_manager or rng.random() < 5 / 6:
+        return []
+    at_ms, lasts_ms = rng.randrange(500, options.heal_ms), rng.randint(1_000, 4_000)
+    return [Fault(at_ms, LOG_LOST, MANAGER, rng.randrange(24), lasts_ms)]
 
 
 def _leaders_fail(options: Options, targets: Sequence[str]) -> list[Fault]:

@@ -17,7 +17,7 @@ from anabranch.protocol.control import halving, idle_node, scaling, trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import writer, writer_state
+from anabranch.protocol.log import unread_logs, writer, writer_state
 from anabranch.protocol.stage import (
     owners_checkpoint,
     recomputation,
@@ -33,6 +33,8 @@ from simulation.moving import BEHIND_MS
 from simulation.options import Options
 from simulation.scenarios import SPLIT
 
+OPEN_AGAIN_MS: Final = 1_000
+"""In place of the interval between two openings of a log that has lost records."""
 HALF_MS: Final = 4_000
 """In place of the time after which a silent half of a shard holds nothing back any more."""
 READER_MS: Final = 60_000
@@ -114,6 +116,7 @@ def hurried(options: Options) -> Iterator[None]:
         (blocks, "BLOCK_BYTES_MAX", notes.BLOCK_BYTES_MAX if options.has_notes else None),
         (blocks, "_SEGMENT_BYTES_MAX", _segment_bytes_max(options)),
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
+        (unread_logs, "OPEN_AGAIN_MS", OPEN_AGAIN_MS),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (ingestion_machine, "BLOCKS_KEPT_MAX", options.kept_max),

@@ -8,7 +8,15 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from simulation.faults import EVERYTHING, PROCESS_KINDS, STORE_AWAY, WRITER_KINDS, Fault
+from simulation.faults import (
+    EVERYTHING,
+    LOG_LOST,
+    MANAGER,
+    PROCESS_KINDS,
+    STORE_AWAY,
+    WRITER_KINDS,
+    Fault,
+)
 from simulation.market import BUYER, SELLER, STRANGER, THIRD, MarketOptions
 from simulation.options import ON_NEW, ON_THIRD
 
@@ -49,7 +57,20 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
     found += [
         Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
     ]
-    return sorted(found)
+    return sorted([*found, *_log_is_lost(options, targets)])
+
+
+def _log_is_lost(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
+    """In one of five seeds an agent, the auditor or the manager loses the records of one boundary
+    log of the owner for a while, mostly while the stage is on its way, or away.
+    """
+    rng = random.Random(f"{options.seed}/log lost")
+    if rng.random() < 0.8:
+        return []
+    readers = ("agent/", "auditor/", MANAGER)
+    target = rng.choice([each for each in targets if each.startswith(readers)])
+    lasts_ms = rng.randint(1_000, 4_000)
+    return [Fault(_when(options, rng), LOG_LOST, target, rng.randrange(24), lasts_ms)]
 
 
 def _store_away(options: MarketOptions) -> list[Fault]:

@@ -26,7 +26,7 @@ from anabranch.adapters.memory.log import (
 from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Headers, RecordPosition, TopicPartition
-from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import DataMissing, OutcomeUnknown, Unavailable
 from harness.regrowth import lose_and_grow
 from simulation import hostile
 from simulation.ends import TRANSACTION_TIMED_OUT, Life
@@ -142,6 +142,9 @@ class Network:
         """Inputs that were deleted and created again."""
         self.spoilt: dict[tuple[str, int, int], bytes] = {}
         """Values that readers get in place of the real ones, by the same."""
+        self.lost: dict[tuple[str, TopicPartition], int] = {}
+        """Offset below which the records of a log are lost for a service, by its key and the log.
+        """
         self.outliving: set[Process] = set()
         """Processes that go on though their topics were deleted and created again: the checkers
         hear nothing of what they do.
@@ -346,6 +349,22 @@ class SimulatedReader:
         self._port.alive()
         self._reader.assign(positions)
         self._topics = frozenset(at.topic for at in positions)
+        for at in positions:
+            if self._lost_below(at):
+                self._port.note("cut log opened", at.topic)
+
+    def _lost_below(self, at: TopicPartition) -> int:
+        """Return the offset below which the records of ``at`` are lost for the process; 0: none."""
+        lost = self._port.network.lost.get((self._port.process.key, at), 0)
+        return min(lost, self._port.network.log.partition(at).end) if lost else 0
+
+    def _check_lost(self) -> None:
+        """Raise DataMissing if records are lost that the reader has not read."""
+        for at, position in self._reader._positions.items():
+            lost = self._lost_below(at)
+            if position < lost:
+                self._port.note("cut log met", at.topic)
+                raise DataMissing(f"{at.topic} has lost its records below {lost}")
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
         """See the port. While cut off: an empty answer, after the whole wait. Who waits for nothing
@@ -360,6 +379,7 @@ class SimulatedReader:
         while True:
             cut_until_ms = max(port.link.cut_to_until_ms, port.link.cut_from_until_ms)
             if cut_until_ms <= scheduler.now_ms:
+                self._check_lost()
                 chunks = self._reader.fetch(records_max, 0)
                 if chunks:
                     return self._spoilt(self._some(chunks))
@@ -408,12 +428,12 @@ class SimulatedReader:
             return self._port.now_ms + 50 * (at in self._port.network.log.leaderless)
 
         self._port.until(led_at, max(0, begun_ms + timeout_ms - self._port.now_ms))
-        answer = self._reader.offsets(at)
+        start, end = self._reader.offsets(at)
         if not self._port.answer(
             max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False
         ):
             raise Unavailable(f"no answer: offsets of {at}")
-        return answer
+        return max(start, self._lost_below(at)), end
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
         """See the port."""
@@ -792,6 +812,8 @@ class SimulatedAdmin:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See the port."""
         self._port.ask("delete records")
+        for at in offsets:
+            self._port.note("deletes", at.topic)
         self._port.network.delete(offsets, self._admin)
 
     def delete_topics(self, topics: Sequence[str]) -> None:

@@ -128,6 +128,9 @@ BEGUN_AFTER_AN_END: Final = "begun at a snapshot made after the end of a branch"
 EXPECTED: Final[tuple[str, ...]] = (
     f"fault {faults.STORE_AWAY}",
     f"fault {faults.CLEANED}",
+    f"fault {faults.LOG_LOST}",
+    "cut log judged: consistency_manager",
+    "alarm log_unread",
     f"fault {faults.NO_LEADER}",
     "in the log before its report",
     "control records deleted",

@@ -28,6 +28,7 @@ from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import (
     GAP,
+    LOG_UNREAD,
     MISMATCH,
     OVERLOAD_LASTS,
     REJECTED,
@@ -61,7 +62,7 @@ from simulation.decoding import decoded_once
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import BEGINS_MS, Life
 from simulation.engine import SimulatedEngine
-from simulation.faults import Fault
+from simulation.faults import LOG_LOST, MANAGER, Fault
 from simulation.history import History
 from simulation.hurrying import HALF_MS, hurried
 from simulation.moving import Moving, replica_of, same
@@ -119,8 +120,6 @@ _RESTART_MS: Final = 500
 _SAY_AGAIN_MS: Final = 300
 _IDS_COMPARED_MS: Final = 2_500
 """Within this time a source compares the ids of its topics, where nothing else befalls it."""
-MANAGER: Final = "consistency_manager/sim"
-"""Key of the consistency manager's process."""
 _INDEX_COPY_MS: Final = (3_000, 100)
 """Ages of the copies with which every other index that is lost comes back, in ms."""
 INDEX_RESTORED_MS: Final = REWRITE_MS + 1_000
@@ -204,6 +203,7 @@ class _Logger:
             GAP: any(stage.ha == "amnesia" for stage in options.stages),
             INPUT_MISSING: options.scenario in ("input gone", "input recreated"),
             MISMATCH: options.scenario == "outvoted",
+            LOG_UNREAD: any(fault.kind == LOG_LOST for fault in self._world.faults),
             OVERLOAD_LASTS: options.may_overload_last,
             REJECTED: options.output_bytes_max is not None,
             ROWS_REJECTED: options.has_notes,
@@ -291,6 +291,7 @@ class World:
         self._rollout: new_column.Rollout | None = None
         self._rare: dict[str, Callable[[Fault], None]] = {
             leaders_clocks.KIND: self.producers.displace,
+            LOG_LOST: self._lose_log,
             fault_plans.OUTLIVES: self._outlive,
             fault_plans.GIVE_UP: lambda fault: self._operate(
                 fault.target,
@@ -444,8 +445,15 @@ class World:
 
     def _look_for_leaks(self) -> None:
         """When nothing is left to be done, nothing is left over: neither directories of
-        branches, nor of processes before, nor buckets in memory.
+        branches, nor of processes before, nor buckets in memory, nor logs that cannot be read.
         """
+        for fault in self.faults:
+            service = self.runs[fault.target].service if fault.kind == LOG_LOST else None
+            if service is not None and service.status.waiting_for:
+                self.unexpected.append(
+                    f"unread logs: {fault.target} waits for {service.status.waiting_for}, at the"
+                    " end (UR3)"
+                )
         for key, runs in self.runs.items():
             service = replica_of(runs)
             if service is None or runs.is_dead or service.stands_by:
@@ -853,6 +861,29 @@ class World:
             self._strike_servers(fault, until_ms)
         else:
             self._process_faults.strike(fault, until_ms)
+
+    def _lose_log(self, fault: Fault) -> None:
+        """Lose the records of a boundary log for one process, until somebody restores them."""
+        streams, now_ms = self.pipeline.streams(), self.scheduler.now_ms
+        stream = streams[fault.value // 2 % len(streams)]
+        at = TopicPartition(self.pipeline.topic_names.boundaries(stream), 0)
+        first = self.log.partition(at).end + 1 - fault.value % 2
+        until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
+        self.network.lost[fault.target, at] = first
+        self.history.add(
+            now_ms, "world", "log cut", fault.target, stream, at.topic, first, until_ms
+        )
+        if fault.value % 2:
+            self._process_faults.kill(self.runs[fault.target])
+
+        def restore() -> None:
+            del self.network.lost[fault.target, at]
+            runs = self.runs[fault.target]
+            if runs.current is not None and runs.service is not None:
+                who, why = runs.current.name, runs.service.status.waiting_for
+                self.history.add(self.scheduler.now_ms, who, "log is back", stream, why)
+
+        self.scheduler.at(until_ms, restore)
 
     def _outlive(self, fault: Fault) -> None:
         """Let the current process of a service go on in the second life, until somebody ends it."""

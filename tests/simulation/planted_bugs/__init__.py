@@ -6,6 +6,7 @@ from typing import Final
 
 from simulation.planted_bugs.control import CONTROL
 from simulation.planted_bugs.logs import LOGS
+from simulation.planted_bugs.lost_logs import LOST_LOGS
 from simulation.planted_bugs.outputs import OUTPUTS
 from simulation.planted_bugs.participants import PARTICIPANTS
 from simulation.planted_bugs.processes import PROCESSES
@@ -18,6 +19,7 @@ from simulation.planted_bugs.stages import STAGES
 
 MUTANTS: Final = (
     *LOGS,
+    *LOST_LOGS,
     *SOURCES,
     *STAGES,
     *OUTPUTS,
