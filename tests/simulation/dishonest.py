@@ -54,6 +54,8 @@ SPOILT_BY: Final = {COMPUTES_WRONG: ON_NEW, LEAVES_OUT: ON_NEW, WEST_COMPUTES_WR
 """Suffix of the names of their processes."""
 AUDITOR_CHOOSES: Final = "auditor chooses"
 """It blames a seller for buckets that it has picked."""
+MAKES_UP_EPOCHS: Final = "south makes up epochs"
+"""Its node's heartbeats name an epoch above all that the log will ever have."""
 KINDS: Final = (*AGENTS, MAKES_NOTHING, *SPOILS, AUDITOR_CHOOSES)
 """And a node that begins the stage, is heard, and makes nothing."""
 NAMES_NOBODY: Final = "south names a node of nobody"

@@ -33,6 +33,7 @@ AUDITOR: Final = "auditor"
 METER_MS, SETTLE_MS = 1_000, 2_000
 _RESALE_CHANCE: Final = 0.25
 _LIES_CHANCE: Final = 0.3
+_MADE_UP_CHANCE: Final = 0.1
 HOLDS_ALL: Final = "claims to hold all of its input"
 HOLDS_NOTHING: Final = "claims to hold nothing of its input"
 _CHECKPOINT_CHANCE: Final = 0.4
@@ -257,6 +258,8 @@ def draw(seed: int) -> MarketOptions:
     if random.Random(f"{seed}/resale").random() < _RESALE_CHANCE:
         made = _with_a_third(made)
     lies = random.Random(f"{seed}/claims")
+    if made.is_honest and random.Random(f"{seed}/epochs").random() < _MADE_UP_CHANCE:
+        made = replace(made, dishonest=dishonest.MAKES_UP_EPOCHS)
     return (
         replace(made, claims=lies.choice((0, BUCKET_MAX))) if lies.random() < _LIES_CHANCE else made
     )

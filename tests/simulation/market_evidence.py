@@ -29,10 +29,11 @@ from checkers.audits import Findings, Made
 from checkers.contract_topic import Book, Entry, Ran, Work
 from simulation import evidence, sold_results, workload
 from simulation.decoding import decoded_once
-from simulation.dishonest import AUDITOR_CHOOSES
+from simulation.dishonest import AUDITOR_CHOOSES, MAKES_UP_EPOCHS
 from simulation.evidence import labelled
+from simulation.faults import EVERYTHING
 from simulation.intake import source_replay, source_streams
-from simulation.market import AUDITOR, FEDERATION, STRANGER, THIRD, MarketOptions
+from simulation.market import AUDITOR, FEDERATION, SELLER, STRANGER, THIRD, MarketOptions
 from simulation.participants import FederatedWorld, Reader
 from simulation.raw_logs import Blocks, appended_ms, appends, boundary_log, records
 from simulation.silences import speaks_in_time
@@ -51,6 +52,10 @@ faults.
 """
 HOME_MS: Final = 2_500
 """Maximum time from an audit's finding until the stage is home, in ms, without faults."""
+UNHEARD_MS: Final = 4_500
+"""Maximum time from the epoch of a node whose heartbeats do not count until another node's, in
+ms.
+"""
 _READ_WITHIN_MS: Final = 10_000
 """After a fault that ends by then, at the latest."""
 _CLOCKS: Final = frozenset({"clock", "clock back"})
@@ -94,6 +99,7 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
         wrong += labelled("resales", _resales(run, options, source, deal))
     wrong += labelled("answers", _moves_without_answer(run, options, deals, signed))
     wrong += labelled("runners", _gaps(run, options))
+    wrong += labelled("heard", _kept_unheard(run, options))
     return wrong
 
 
@@ -337,6 +343,29 @@ def _gaps(run: Run, options: MarketOptions) -> Iterator[str]:
                 f"bucket {bucket} of {options.sold} is there at {there_ms} ms, and made at"
                 f" {made.get(bucket)} ms"
             )
+
+
+def _kept_unheard(run: Run, options: MarketOptions) -> Iterator[str]:
+    """Stays of the stage at a node whose heartbeats name an epoch that the log does not have, for
+    longer than a silent node keeps it. Not where something befell an agent, a node, or the broker.
+    """
+    befell = {fault.target.partition("/")[0] for fault in run.faults}
+    is_struck = not befell.isdisjoint(("agent", "processing", EVERYTHING))
+    if options.dishonest != MAKES_UP_EPOCHS or options.is_resale or is_struck:
+        return
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(options.sold))
+    since_ms, at_node = 0, ""
+    begun = [
+        (times[offset], entry.node)
+        for offset, entry in boundary_log(run, options.sold)
+        if isinstance(entry, EpochStarted) and offset in times
+    ]
+    for at_ms, node in (*begun, (run.ended_ms, "")):
+        if node == at_node:
+            continue
+        if at_node == node_of(SELLER) and at_ms - since_ms > UNHEARD_MS:
+            yield f"{at_node} ran the stage from {since_ms} to {at_ms} ms, and was not to be heard"
+        since_ms, at_node = at_ms, node
 
 
 def _closed(run: Run, stream: str, first: int = 0) -> dict[int, int]:

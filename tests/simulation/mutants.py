@@ -245,6 +245,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "live_not_fenced": 22,
     "live_outcome_believed": 113,
     "replicas_not_compared": 30,
+    "made_up_epochs_are_heard": 8,
     "partners_claim_trims": 0,
     "forged_answer_believed": 1,
     "price_above_the_bound": 23,

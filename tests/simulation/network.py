@@ -94,6 +94,8 @@ class Link:
     """Bucket up to which its heartbeats say that it holds its input for good; None: they tell the
     truth.
     """
+    makes_up_epochs: bool = False
+    """Whether its heartbeats name an epoch that no log has."""
     version: int = 1
     """Version of the stage's function in its pipeline file."""
 

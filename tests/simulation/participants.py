@@ -39,6 +39,7 @@ from simulation.auditors import NumbersDisk
 from simulation.dishonest import (
     AUDITOR_CHOOSES,
     LEAVES_OUT,
+    MAKES_UP_EPOCHS,
     MAKING_NOTHING,
     SPOILT_BY,
     DishonestAgent,
@@ -55,7 +56,7 @@ from simulation.market import (
     sellers_pipeline,
 )
 from simulation.network import Port
-from simulation.options import NAME
+from simulation.options import NAME, ON_NEW
 from simulation.scheduler import Process
 from simulation.side_ports import SimulatedClock
 from simulation.sold_stage import SoldStage
@@ -211,6 +212,7 @@ class FederatedWorld(World):
         if process.key.endswith(tuple(self.options.new_nodes)):
             port.link.claims = self.options.claims
         kind = self.options.dishonest
+        port.link.makes_up_epochs = kind == MAKES_UP_EPOCHS and process.key.endswith(ON_NEW)
         where = MAKING_NOTHING.get(kind) or SPOILT_BY.get(kind)
         if where is None or not process.key.endswith(where):
             return

@@ -27,6 +27,8 @@ from simulation.engine import SimulatedEngine
 from simulation.network import Port
 
 NOT_BEGUN: Final = -1
+_UNHEARD_OF: Final = 2**40
+"""Epoch that no log of a run reaches."""
 _OLDER: Final = "an older checkpoint than this process had copied"
 
 
@@ -334,6 +336,9 @@ class SimulatedReplica(StageReplica):
         if claims is not None:
             self._reached("a seller lies about its checkpoint")
             beat = replace(beat, checkpoint_bucket=claims)
+        if self._port.link.makes_up_epochs:
+            self._reached("a seller makes up epochs")
+            beat = replace(beat, epoch=_UNHEARD_OF)
         sent, runner = self._sends(beat), self._runner
         if sent and runner is not None and runner.state is ReplicaState.STABLE:
             position = runner._started().position(runner.stable_query)

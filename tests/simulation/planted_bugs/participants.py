@@ -13,6 +13,7 @@ from simulation.dishonest import (
     CLAIMS_TOO_MUCH,
     COMPUTES_WRONG,
     MAKES_NOTHING,
+    MAKES_UP_EPOCHS,
     NEVER_STARTS,
     SPOILS,
 )
@@ -254,6 +255,16 @@ PARTICIPANTS: Final = (
         SPOILS,
         scenario=FEDERATION,
         by=("audits",),
+    ),
+    Mutant(
+        "made_up_epochs_are_heard",
+        "protocol.control.failure_detector:FailureDetector.receive",
+        "if self._follows_logs and beat.epoch != self._epochs.get(peer):",
+        "if self._follows_logs and beat.epoch < self._epochs.get(peer, -1):",
+        "DT5",
+        (MAKES_UP_EPOCHS,),
+        scenario=FEDERATION,
+        by=("heard",),
     ),
     Mutant(
         "partners_claim_trims",
