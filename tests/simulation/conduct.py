@@ -51,9 +51,15 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
     """When and where replicas forked that should not have."""
     wrong: list[str] = []
     if _fails_only_input_or_branch(run):
+        tried_again = {  # where the branch died of what may pass, the next one begins there, too
+            _stage_of(who)
+            for _, who, what, facts in run.history.events
+            if what == "branch fails" and facts[1]
+        }
         wrong += [
             line
             for stream, reading in readings.items()
+            if stream not in tried_again
             for line in streams.check_branches(stream, reading)
         ]
         wrong += _forks_at_one_hole(run)
@@ -389,19 +395,31 @@ def _ended_too_early(run: Run) -> list[str]:
 
 def _forks_at_one_hole(run: Run) -> list[str]:
     """No process forks twice at one place: neither since its branch was dropped too early, nor
-    after its branch failed there (RE5, RE7).
+    after its branch failed there (RE5, RE7), or on its way, if that was due to an overload (OV5).
 
     But where the branch died of what may pass.
     """
     latest: dict[tuple[str, str], int] = {}
+    ran: dict[str, int] = {}
+    """Last bucket of the branch of each process that forked because it was overloaded."""
     wrong = []
     for event in run.history.events:
+        if event.what == "keeps" and event.who in ran:
+            ran[event.who] = int(event.facts[4] or 0)
+        elif event.what == "branch fails" and event.who in ran and not event.facts[1]:
+            run.history.reached("branch that sheds fails")
+            latest |= {
+                each: max(at, ran[each[0]]) for each, at in latest.items() if each[0] == event.who
+            }
         if event.what == "forks":
             bucket, replica = int(event.facts[0] or 0), (event.who, str(event.facts[2]))
+            ran.pop(event.who, None)
+            if event.facts[1]:
+                ran[event.who] = bucket
             if bucket <= latest.get(replica, -1):
                 wrong.append(
-                    f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and forked at"
-                    f" {latest[replica]} before"
+                    f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and had a branch up"
+                    f" to {latest[replica]} before"
                 )
             latest[replica] = bucket
         elif event.what == "branch fails" and event.facts[1]:
@@ -414,6 +432,8 @@ def _tried_no_more(run: Run, readings: Mapping[str, streams.Reading]) -> list[st
     has advanced without (RE7).
     """
     if run.options.inherited_parts_max is not None:  # another branch may have no room to begin
+        return []
+    if run.options.scenario in OVERLOADS:  # one batch takes all that an overload left, for seconds
         return []
     wrong: list[str] = []
     forks: dict[str, list[tuple[int, int]]] = {}

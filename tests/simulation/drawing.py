@@ -590,6 +590,10 @@ _AFTER_COSTLY_BUCKETS: Final = 80
 """Number of buckets after the rush of such a seed: its branch and the correction both need the core
 for so long that the branch is late unless it goes first.
 """
+_APART: Final = 0.2
+"""Share of the seeds with one overloaded stage in which each bucket has a batch of its own, and the
+query of a branch fails: one batch would pass all that the branch had run.
+"""
 _KEYED: Final = 0.4
 """Share of the seeds with an overload whose stage leaves out whole keys."""
 
@@ -626,6 +630,10 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     if is_costly and options.scenario == "overload":
         stage = replace(stage, row_ms=10, bucket_percent=65, cores=2, replicas=1)
         drawn = replace(drawn, rush=(begin, end, 6), buckets=end + _AFTER_COSTLY_BUCKETS)
+    elif (
+        random.Random(f"{options.seed}/apart").random() < _APART and options.scenario == "overload"
+    ):
+        stage = replace(stage, is_batch_safe=False)
     return replace(drawn, stages=(stage,), has_many_keys=bool(shed_key))
 
 

@@ -80,6 +80,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "overload_never_ends": 899,
     "correction_never_has_its_turn": 197,
     "correction_runs_beside_a_late_branch": 3076,
+    "branch_that_fails_is_tried_at_once": 2455,
+    "share_is_not_written_with_the_batch": 62,
     "rows_of_another_stage_are_kept": 899,
     "what_is_left_out_is_not_said": 899,
     "what_the_input_lacks_is_not_claimed": 185,
