@@ -253,7 +253,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "price_above_the_bound": 23,
     "any_stored_checkpoint_is_believed": 11,
     "owners_checkpoint_is_waited_for_for_ever": 0,
-    "partner_restores_what_nobody_announced": 58,
+    "partner_restores_what_nobody_announced": 765,
     "failed_seller_keeps_the_stage": 40,
     "old_node_stops_at_the_move": 0,
     "one_task_under_two_movements": 2,

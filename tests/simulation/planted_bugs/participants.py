@@ -17,7 +17,6 @@ from simulation.dishonest import (
     NEVER_STARTS,
     SPOILS,
 )
-from simulation.faults import STORE_AWAY
 from simulation.market import HOLDS_ALL
 from simulation.planting import BY_CHECKPOINT, FEDERATION, HOSTILE_STORE, Mutant
 
@@ -38,7 +37,7 @@ PARTICIPANTS: Final = (
         "else StoreUse.TAKES",
         "else StoreUse.WHOLE",
         "OC1",
-        (STORE_AWAY,),
+        (HOSTILE_STORE,),
         scenario=FEDERATION,
         by=("corrected",),
     ),
