@@ -21,6 +21,7 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, control_records
+from anabranch.consistency_manager.index_image import ENTRY_LIFETIME_MS
 from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
@@ -301,7 +302,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"
     ]
     index = RedisIndex(redis_url, timeout_ms=20_000)
-    index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
+    index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"}, expire_ms=ENTRY_LIFETIME_MS)
     for replica, count in zip(replicas, (6, 7), strict=True):
         replica.close_buckets(9, {**{n: rows(n, 10) for n in range(1, 9)}, 9: rows(9, count)})
     with delivery_at(world, 9, checkpoint=6):
