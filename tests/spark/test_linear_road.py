@@ -21,7 +21,7 @@ from benchmarks.linear_road.feeder import event_time_ms
 from benchmarks.linear_road.generator import Mode, Plan, generate
 from benchmarks.linear_road.receiver import line_of
 from benchmarks.linear_road.stream import Expected, World
-from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
+from benchmarks.linear_road.validator import Counts, Judging, Verdict, judge, truth
 from examples.linear_road import stages
 from harness.spark_sessions import small_session
 
@@ -113,9 +113,20 @@ def test_windows_and_joins_are_right_for_traffic_within_their_bounds(run: Sample
 
 
 @pytest.mark.nightly
-def test_windows_and_joins_are_wrong_where_the_rules_have_no_bound(run: SampleRun) -> None:
-    world = generate(Plan(mode=Mode.BORDER))
+@pytest.mark.parametrize(
+    ("plan", "tolls", "accidents"),
+    [
+        (Plan(mode=Mode.BORDER), Counts(missing=1_440, wrong=0, duplicate=0), 22),
+        (Plan(1, 15, 1, Mode.DIRTY), Counts(missing=1_471, wrong=1_820, duplicate=278), 10_947),
+    ],
+    ids=["border", "dirty"],
+)
+def test_windows_and_joins_are_wrong_where_their_bounds_do_not_hold(
+    run: SampleRun, plan: Plan, tolls: Counts, accidents: int
+) -> None:
+    world = generate(plan)
     expected = truth(world.stream, world.history)
-    verdict = judged(expected, *with_windows_and_joins(run, world))
-    assert verdict.counts["tolls"].missing > 1_000
-    assert verdict.counts["accidents"].missing > 20
+    found = judged(expected, *with_windows_and_joins(run, world)).counts
+    for name in ("missing", "wrong", "duplicate"):
+        assert getattr(found["tolls"], name) == getattr(tolls, name), name
+    assert found["accidents"].missing == accidents
