@@ -48,7 +48,7 @@ def fed(*beats: Heartbeat, is_passive: bool = False) -> CheckpointFeed:
 def interval_ms(
     feed: CheckpointFeed,
     now_ms: int = 0,
-    stored: int = 5,
+    stored: int | None = 5,
     read: int = 9,
     *,
     has_failed: bool = False,
@@ -90,6 +90,11 @@ def test_tr2_who_is_ahead_of_what_is_stored_reads_the_directory() -> None:
     assert interval_ms(fed(coming(6))) == STORE_EVERY_MS
     both = fed(coming(6, process="1"), coming(4, process="2"), is_passive=True)
     assert interval_ms(both) == FEED_STANDBY_EVERY_MS, "the other one does not"
+
+
+def test_tr2_where_nobody_shares_the_directory_who_is_ahead_has_state_of_before() -> None:
+    assert interval_ms(fed(coming(6)), stored=None) == FEED_MOVE_EVERY_MS
+    assert interval_ms(fed(), stored=None) == STORE_EVERY_MS
 
 
 def test_tr3_a_store_that_fails_is_not_tried_every_second() -> None:
