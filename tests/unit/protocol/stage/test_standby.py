@@ -176,6 +176,14 @@ def test_before_the_log_was_read_nobody_becomes_the_primary() -> None:
     assert not watch.due(0, 0)
 
 
+def test_the_last_heartbeat_is_that_of_the_primary_alone() -> None:
+    stage = Standby()
+    stage.step(standby("2"))
+    assert stage.watch.last_beat is None
+    stage.step(PRIMARY)
+    assert stage.watch.last_beat == PRIMARY
+
+
 @pytest.mark.parametrize(
     "other",
     [
