@@ -102,6 +102,7 @@ def test_each_answer_is_right(run: SampleRun, plan: Plan) -> None:
     assert expected.expenditures.height > 3
 
 
+@pytest.mark.nightly
 def test_windows_and_joins_are_right_for_traffic_within_their_bounds(run: SampleRun) -> None:
     world = generate(Plan(1, 7, 1, Mode.HOT))
     expected = truth(world.stream, world.history)
