@@ -97,7 +97,7 @@ class MarketOptions(Options):
 
     @property
     def lie(self) -> str:
-        """What the sellers' heartbeats lie about; empty: nothing."""
+        """Return the probe for the lie that sellers' heartbeats tell; empty: they tell none."""
         return "" if self.claims is None else HOLDS_ALL if self.claims else HOLDS_NOTHING
 
     @property

@@ -28,9 +28,9 @@ SPLITS: Final = "splits"
 """In place of a scenario: the seeds in which shards are split (``split_world``)."""
 
 BY_CHECKPOINT: Final = "by checkpoint"
-"""What a seed has if a partner's node begins from its owner's checkpoint."""
+"""Among what a mutant needs: a partner's node that begins from its owner's checkpoint."""
 HOSTILE_STORE: Final = "hostile store"
-"""What it has if the store of these checkpoints serves other state, too."""
+"""Among what a mutant needs: a store of these checkpoints that serves forged ones, too."""
 RESALE: Final = "resale"
 """Among what a mutant needs: a seed in which a stage may be sold on."""
 

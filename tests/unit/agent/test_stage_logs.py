@@ -10,6 +10,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.model import Pipeline
 from anabranch.ports import EventLog
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
@@ -23,14 +24,25 @@ from harness.plain_pipelines import pipeline, stage
 LOOK_MS = 100
 
 
-def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
+def new_logs() -> tuple[VirtualClock, LocalEventLog, Pipeline]:
+    """Return a clock, a log with the topics of a pipeline of one stage, and the pipeline."""
     clock = VirtualClock()
     log = LocalEventLog(clock)
     plain = pipeline(stage("s"))
     topics = ["p.s.boundaries", *control_topics(plain)]
     log.admin().create([TopicSettings(topic, 1) for topic in topics])
-    started = EpochStarted("0", "f", SeededEntropy(1).token(), node="south.0")
-    epoch = BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
+    return clock, log, plain
+
+
+def begin(log: LocalEventLog, clock: VirtualClock, node: str) -> int:
+    """Begin an epoch of the stage on ``node``, and return it."""
+    started = EpochStarted("0", "f", SeededEntropy(1).token(), node=node)
+    return BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
+
+
+def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
+    clock, log, plain = new_logs()
+    epoch = begin(log, clock, "south.0")
     agents, runners = Away(log), Away(log)
     beats = HeartbeatSender(cast("EventLog", runners), "p.control.processing.s.0", clock)
     made = StageLogs(cast("EventLog", agents), clock, plain, "s", with_heartbeats=True)
@@ -63,17 +75,8 @@ def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
 
 
 def test_an_epoch_that_a_seller_makes_up_does_not_silence_the_node_that_runs_next() -> None:
-    clock = VirtualClock()
-    log = LocalEventLog(clock)
-    plain = pipeline(stage("s"))
-    topics = ["p.s.boundaries", *control_topics(plain)]
-    log.admin().create([TopicSettings(topic, 1) for topic in topics])
-
-    def begin(node: str) -> int:
-        started = EpochStarted("0", "f", SeededEntropy(1).token(), node=node)
-        return BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
-
-    south = begin("south.0")
+    clock, log, plain = new_logs()
+    south = begin(log, clock, "south.0")
     beats = HeartbeatSender(log, "p.control.processing.s.0", clock)
     made = StageLogs(log, clock, plain, "s", with_heartbeats=True)
 
@@ -87,7 +90,7 @@ def test_an_epoch_that_a_seller_makes_up_does_not_silence_the_node_that_runs_nex
 
     passes(south, 2**62)
     assert not made.is_silent()
-    west = begin("west.0")
+    west = begin(log, clock, "west.0")
     passes(west)
     assert (made.runs_on, made.is_silent()) == ("west.0", False)
     passes(2**62)

@@ -504,6 +504,17 @@ class AtPartner(MovedFar):
         store_use = StoreUse.TAKES if machine == "far" else StoreUse.OFFERS
         return ReplicaFolder(self.folder / machine / "s.0", stored=stored, store_use=store_use)
 
+    def comes_behind_what_is_stored(self) -> Standby:
+        """Open the standby of a stage that has closed 100 buckets and stored the first 90."""
+        writer = self.writer()
+        self.epoch = writer.start()
+        self.closed(writer, 100)
+        made = self.comes()
+        fresh = Timeline.fresh(self.epoch)
+        self.run(fresh, 9)
+        assert self.primary.store(fresh.name)
+        return made
+
     def passes(self, made: Standby, ms: int = MOVED_FETCH_EVERY_MS, stored: str = "") -> bool:
         """Let time pass, in which the primary announces what it has stored."""
         self.clock.advance(ms)
@@ -514,12 +525,7 @@ class AtPartner(MovedFar):
 
 def test_a_partner_is_due_when_the_checkpoint_of_the_owner_is_here(tmp_path: Path) -> None:
     world = AtPartner(tmp_path)
-    writer = world.writer()
-    world.epoch = epoch = writer.start()
-    world.closed(writer, 100)
-    made = world.comes()
-    world.run(Timeline.fresh(epoch), 9)
-    assert world.primary.store(Timeline.fresh(epoch).name)
+    made = world.comes_behind_what_is_stored()
     for _ in range(3):
         assert not world.passes(made), "nothing is announced"
     assert made.bucket == 0
@@ -534,12 +540,7 @@ def test_a_partner_is_due_when_the_checkpoint_of_the_owner_is_here(tmp_path: Pat
 
 def test_a_partner_begins_from_the_input_where_no_checkpoint_comes(tmp_path: Path) -> None:
     world = AtPartner(tmp_path)
-    writer = world.writer()
-    world.epoch = epoch = writer.start()
-    world.closed(writer, 100)
-    made = world.comes()
-    world.run(Timeline.fresh(epoch), 9)
-    assert world.primary.store(Timeline.fresh(epoch).name)
+    made = world.comes_behind_what_is_stored()
     begun_ms = world.clock.monotonic_ms()
     wait_until(lambda: world.passes(made, 1_000, "ab" * 32), 60, "it is due")
     assert world.clock.monotonic_ms() - begun_ms >= TRANSFER_STALLED_MS

@@ -129,7 +129,7 @@ def test_records_wait_while_the_logs_of_keys_do_not_answer(
 def test_a_loop_does_not_spin_where_logs_of_keys_fail_at_once(
     sold: SignedStream, silent: list[Silent], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As where the settings of one may not be read, until a person permits it."""
+    """The keys fail at once, each time, as where access to the settings of a log is denied."""
     reader = open_stream(sold.log, sold.billing(participant="north"), "tolls")
     silent[0].times = 1_000_000
     began_ms = sold.clock.monotonic_ms()
