@@ -85,9 +85,9 @@ class CorrectionFloor:
         could run now, and should not.
         """
         before_ms, self._since_ms = self._since_ms, None
+        self._waited_ms += 0 if before_ms is None else now_ms - before_ms
         if not reason or self.is_open:
             return False
-        self._waited_ms += 0 if before_ms is None else now_ms - before_ms
         self.is_open = self._waited_ms >= self._wait_most_ms
         self._since_ms = None if self.is_open else now_ms
         return not self.is_open

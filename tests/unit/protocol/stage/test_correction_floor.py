@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.protocol.stage.correction_floor import (
@@ -44,6 +44,17 @@ def history(made: CorrectionFloor, taken: list[Step]) -> list[tuple[int, int]]:
     return found
 
 
+@example(
+    taken=[
+        (1, True, 0),
+        (80, True, 0),
+        (378, False, 0),
+        (1, True, 0),
+        (378, True, 0),
+        (165, True, 0),
+        (378, True, 0),
+    ]
+)
 @given(taken=steps)
 def test_cf1_over_any_time_it_waits_no_longer_than_by_its_batches(taken: list[Step]) -> None:
     found = history(CorrectionFloor(WAIT_MS, PARTS), taken)
