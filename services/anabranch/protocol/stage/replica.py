@@ -697,9 +697,9 @@ class Replica:
             if branch is not None and plan.after.bucket > position.bucket:
                 self._comes_to(PhaseChange.CORRECTS)
                 if (
-                    not situation.may_correct
+                    self._goes_first(branch, situation)  # at each request: it counts the wait
+                    or not situation.may_correct
                     or self._is_turn_of(branch, situation)
-                    or self._goes_first(branch, situation)
                 ):
                     return _NOTHING
                 branch.stable_batch = situation.now_ms, _complete(situation)
@@ -781,6 +781,8 @@ class Replica:
         is_overloaded = branch.sheds and self.load is not None and self.load.is_overloaded
         yields = is_overloaded and self.is_read and not self.is_awaited
         must_wait = branch.overload_floor.must_wait(now_ms, reason=yields and has_work)
+        if must_wait:  # each floor counts the wait for its own reason only
+            branch.behind_floor.must_wait(now_ms, reason=False)
         return must_wait if has_work else yields
 
     def _goes_first(self, branch: _Branch, situation: Situation) -> bool:
@@ -791,6 +793,7 @@ class Replica:
         half_ms = self._availability.waits.first_ms // 2
         is_behind = (
             branch.sheds
+            and situation.may_correct
             and self.is_read
             and not self._has_one_task
             and query is not None
