@@ -31,7 +31,7 @@ import polars as pl
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.linear_road import generator
-from benchmarks.linear_road.answers import KINDS, Answers, parse
+from benchmarks.linear_road.answers import KINDS, Answers, read
 from benchmarks.linear_road.faults import LASTS_S, Fault, Injection, Kind, prepare
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed, Feeder
 from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
@@ -198,7 +198,7 @@ class Run:
             meter.start()
             deployment.wait_ready(_READY_S)
             kafka = deployment.kafka()
-            receiver = Receiver(kafka, reads_live=fault is not None)
+            receiver = Receiver(kafka, self._folder / "received", reads_live=fault is not None)
             receiver.start()
             begun_s, machine_s, tree_s = time.monotonic(), busy_s(with_low=True), meter.processor_s
             begun_ms = now_ms = time.time_ns() // 1_000_000
@@ -233,7 +233,7 @@ class Run:
             deployment.stop(meter.seen)
         output = self._folder / "output.csv"
         receiver.write(output, start_ms)
-        answers = parse(output.read_text().splitlines())
+        answers = read(output)
         drained_ms = _last_answer_ms(answers, backlog_s)
         recovered: Recovered | None = None
         if fault is not None and injection is not None:

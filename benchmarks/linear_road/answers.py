@@ -12,8 +12,10 @@ Times are seconds since the beginning of the run; EMIT may have decimals, of whi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -39,6 +41,10 @@ _FORMS: Final[dict[tuple[str, int], tuple[str, tuple[str, ...]]]] = {
 """Fields behind the first one, by first field and number of fields."""
 
 
+_LINES: Final = 1_000_000
+"""Lines that are split at once: as fields they take several times as much memory as in a table."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Output of a system: a table for each of ``KINDS``, and lines that have none of the forms."""
@@ -60,8 +66,27 @@ class Answers:
         return of_tables(tables, self.unreadable)
 
 
-def parse(lines: Sequence[str], *, qid_first: bool = False) -> Answers:
+def parse(lines: Iterable[str], *, qid_first: bool = False) -> Answers:
     """Read output lines. ``qid_first``: balances have QID before RESULT_TIME."""
+    rest = iter(lines)
+    parts = [_parse([], qid_first=qid_first)]
+    while some := [line.rstrip("\n") for line in itertools.islice(rest, _LINES)]:
+        parts.append(_parse(some, qid_first=qid_first))
+    tables = {kind: pl.concat([part.table(kind) for part in parts], rechunk=True) for kind in KINDS}
+    return of_tables(tables, tuple(line for part in parts for line in part.unreadable))
+
+
+def read(path: Path, *, qid_first: bool = False) -> Answers:
+    """Read a file of output lines. A byte that is no text makes its line unreadable, not the file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open(errors="backslashreplace") as lines:
+        return parse(lines, qid_first=qid_first)
+
+
+def _parse(lines: Sequence[str], *, qid_first: bool) -> Answers:
     text = pl.Series("line", lines, dtype=pl.String).to_frame().filter(pl.col("line") != "")
     split = text.with_row_index("place").with_columns(pl.col("line").str.split(",").alias("parts"))
     split = split.with_columns(

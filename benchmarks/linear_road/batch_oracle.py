@@ -1,10 +1,12 @@
 """The rules of Linear Road over a whole stream at once: sorting, grouping and joining of columns.
 
-Theory of operation. The reports of each car on each road (expressway and direction) are put in
-order, so that what a rule asks of the report before is a shift by one row. Numbers of runs and of
-trips are running sums of their beginnings. An accident is where the running sum of cars that stop
-and move at one place reaches two. Averages are floating-point numbers, except where one is so near
-to an integer that rounding could decide: these are computed again as fractions.
+Theory of operation. Roads (expressway and direction) are computed one after the other, as only
+balances and expenditures span them: what is there at once is the stream, its answers and a road.
+The reports of each car on a road are put in order, so that what a rule asks of the report before is
+a shift by one row. Numbers of runs and of trips are running sums of their beginnings. An accident
+is where the running sum of cars that stop and move at one place reaches two. Averages are
+floating-point numbers, except where one is so near to an integer that rounding could decide: these
+are computed again as fractions.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from benchmarks.linear_road.stream import BALANCE, EXPENDITURE, POSITION, Expect
 
 _ROAD: Final = ["xway", "dir"]
 _CELL: Final = ["xway", "dir", "seg", "minute"]
+_REPORT: Final = ("time", "vid", "spd", "xway", "lane", "dir", "seg", "pos")
+"""Fields of a position report."""
+_OF_A_ROAD: Final = ("tolls", "accidents", "charges", "crashes")
+"""Tables of ``Expected`` whose rows each road decides by itself."""
 _DOUBTFUL: Final = 1e-6
 """Distance from an integer below which an average is computed as a fraction, in mph. The rounding
 errors of a mean of some thousand speeds are smaller by far.
@@ -27,7 +33,22 @@ errors of a mean of some thousand speeds are smaller by far.
 
 def answers(stream: pl.DataFrame, history: pl.DataFrame) -> Expected:
     """Return the right answers for an input stream in its order."""
-    reports = _in_car_order(stream)
+    roads = stream.filter(pl.col("type") == POSITION).select(_ROAD).unique().sort(_ROAD)
+    tables: dict[str, list[pl.DataFrame]] = {name: [] for name in _OF_A_ROAD}
+    # A stream without reports has the tables of a road without reports.
+    for xway, direction in roads.rows() or [(0, 0)]:
+        is_its = (pl.col("xway") == xway) & (pl.col("dir") == direction)
+        reports = stream.lazy().filter((pl.col("type") == POSITION) & is_its).select(_REPORT)
+        for name, table in _of_a_road(reports.collect()).items():
+            tables[name].append(table)
+    found = {name: pl.concat(tables.pop(name)) for name in _OF_A_ROAD}
+    balances = _balances(stream, found["charges"])
+    return expected(**found, balances=balances, expenditures=_expenditures(stream, history))
+
+
+def _of_a_road(in_time_order: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the tables ``_OF_A_ROAD`` for the position reports of one road."""
+    reports = _in_car_order(in_time_order)
     crashes = _crashes(reports)
     last_minute = int(np.asarray(reports["minute"].max() or 0))
     entering = (
@@ -43,32 +64,28 @@ def answers(stream: pl.DataFrame, history: pl.DataFrame) -> Expected:
         )
     )
     notified = entering.filter(pl.col("lane") != 4)
-    charges = _charges(reports, notified.select("row", "toll"))
-    return expected(
-        tolls=notified,
-        accidents=notified.filter(pl.col("crash_seg").is_not_null()).select(
+    return {
+        "tolls": notified.select(*_CELL[:3], "vid", "time", "lav", "toll"),
+        "accidents": notified.filter(pl.col("crash_seg").is_not_null()).select(
             "vid", "time", pl.col("crash_seg").alias("seg")
         ),
-        charges=charges,
-        balances=_balances(stream, charges),
-        expenditures=_expenditures(stream, history),
-        crashes=crashes,
-    )
+        "charges": _charges(reports, notified.select("row", "toll")),
+        "crashes": crashes,
+    }
 
 
-def _in_car_order(stream: pl.DataFrame) -> pl.DataFrame:
+def _in_car_order(in_time_order: pl.DataFrame) -> pl.DataFrame:
     """Return all different position reports, car by car, with what the report before says of each.
 
-    Further columns: ``row``, its place in the stream; ``trip`` and ``run`` (of equal places),
-    numbers; ``nth``, its place in its run from 1; ``enters``; ``run_before`` and ``nth_before``.
+    Further columns: ``row``, its place in the given order; ``trip`` and ``run`` (of equal places),
+    numbers; ``nth``, its place in its run from 1; ``enters``; ``time_before`` and ``seg_before``.
     """
     car = [*_ROAD, "vid"]
     before = [pl.col(name).shift(1).over(car).alias(f"{name}_before") for name in ("time", "seg")]
     place = ["lane", "seg", "pos"]
     is_same_place = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in place)
     return (
-        stream.with_row_index("row")
-        .filter(pl.col("type") == POSITION)
+        in_time_order.with_row_index("row")
         .unique([*car, "time", "spd", *place], keep="first")
         .sort([*car, "row"])
         .with_columns(*before, (pl.col("time") // 60 + 1).alias("minute"))

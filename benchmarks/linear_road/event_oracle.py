@@ -3,19 +3,29 @@
 Theory of operation. The world of the rules is one expressway and direction, a *road*: a trip, a
 stop and an accident never leave it. The balance of a car spans all roads. Within a second all
 position reports come before all queries. The average speed is kept as a fraction, so that no
-rounding decides about a toll.
+rounding decides about a toll. A road forgets speeds that no average asks for any more, and answers
+are kept as integers of a machine: a stream of tens of millions of lines must fit into memory.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
-from benchmarks.linear_road.stream import BALANCE, EXPENDITURE, POSITION, Expected, expected
+from benchmarks.linear_road.stream import (
+    BALANCE,
+    EXPENDITURE,
+    POSITION,
+    SCHEMAS,
+    Expected,
+    expected,
+)
 
 
 class Report(NamedTuple):
@@ -83,9 +93,19 @@ class Road:
     speeds: dict[tuple[int, int], dict[int, list[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    """Speeds by (segment, minute), then by car."""
+    """Speeds by (segment, minute), then by car: of the latest minute and the five before."""
+    minute: int = 0
+    """Latest minute of which there was a report."""
     averages: dict[tuple[int, int], int] = field(default_factory=dict)
     """``latest_average`` of (segment, minute): it does not change within the minute."""
+
+    def add_speed(self, report: Report) -> None:
+        """Add the speed of a report, which is of no minute before the latest one."""
+        if report.minute > self.minute:
+            self.minute = report.minute
+            for key in [key for key in self.speeds if key[1] < self.minute - 5]:
+                del self.speeds[key]
+        self.speeds[report.seg, report.minute][report.vid].append(report.spd)
 
     def volume(self, seg: int, minute: int) -> int:
         """Return the number of cars that reported from the segment in the minute."""
@@ -114,6 +134,23 @@ class Road:
         return next((each for each in ahead if each in found), None)
 
 
+class Table:
+    """Table of ``Expected`` that grows by rows, with eight bytes for each value."""
+
+    def __init__(self, name: str) -> None:
+        self._columns = SCHEMAS[name]
+        self._values = array("q")
+
+    def append(self, *row: int) -> None:
+        """Add a row."""
+        self._values.extend(row)
+
+    def frame(self) -> pl.DataFrame:
+        """Return all rows so far."""
+        rows = np.frombuffer(self._values, np.int64).reshape(-1, len(self._columns))
+        return pl.DataFrame({name: rows[:, at] for at, name in enumerate(self._columns)})
+
+
 class EventOracle:
     """Linear Road, one event at a time."""
 
@@ -125,11 +162,11 @@ class EventOracle:
         }
         self._balance: dict[int, int] = defaultdict(int)
         self._previous: Report | None = None
-        self._tolls: list[tuple[int, ...]] = []
-        self._accidents: list[tuple[int, ...]] = []
-        self._charges: list[tuple[int, ...]] = []
-        self._balances: list[tuple[int, ...]] = []
-        self._expenditures: list[tuple[int, ...]] = []
+        self._tolls = Table("tolls")
+        self._accidents = Table("accidents")
+        self._charges = Table("charges")
+        self._balances = Table("balances")
+        self._expenditures = Table("expenditures")
 
     def report(self, report: Report) -> None:
         """Take a position report. One that equals the report before was delivered twice."""
@@ -137,7 +174,7 @@ class EventOracle:
             return
         self._previous = report
         road = self._roads.setdefault((report.xway, report.dir), Road(report.dir))
-        road.speeds[report.seg, report.minute][report.vid].append(report.spd)
+        road.add_speed(report)
         car = road.cars.get(report.vid)
         is_new_trip = car is None or (report.lane == 0 and report.time - car.last.time > 60)
         was = None if car is None else (car.last.lane, car.last.pos, car.is_stopped)
@@ -161,54 +198,47 @@ class EventOracle:
 
     def balance(self, time: int, vid: int, qid: int) -> None:
         """Answer a query of type 2."""
-        self._balances.append((qid, vid, time, self._balance[vid]))
+        self._balances.append(qid, vid, time, self._balance[vid])
 
     def expenditure(self, time: int, vid: int, xway: int, qid: int, day: int) -> None:
         """Answer a query of type 3, if the history has the day."""
         toll = self._paid.get((vid, day, xway))
         if toll is not None:
-            self._expenditures.append((qid, vid, time, toll))
+            self._expenditures.append(qid, vid, time, toll)
 
     def answers(self) -> Expected:
         """Return all answers so far."""
-        crashes = [
-            (
-                xway,
-                direction,
-                each.lane,
-                each.pos,
-                each.seg,
-                each.detected,
-                -1 if each.cleared is None else each.cleared,
-            )
-            for (xway, direction), road in self._roads.items()
-            for each in road.crashes
-        ]
+        crashes = Table("crashes")
+        for (xway, direction), road in self._roads.items():
+            for each in road.crashes:
+                cleared = -1 if each.cleared is None else each.cleared
+                where = (xway, direction, each.lane, each.pos, each.seg)
+                crashes.append(*where, each.detected, cleared)
         return expected(
-            tolls=self._tolls,
-            accidents=self._accidents,
-            charges=self._charges,
-            balances=self._balances,
-            expenditures=self._expenditures,
-            crashes=crashes,
+            tolls=self._tolls.frame(),
+            accidents=self._accidents.frame(),
+            charges=self._charges.frame(),
+            balances=self._balances.frame(),
+            expenditures=self._expenditures.frame(),
+            crashes=crashes.frame(),
         )
 
     def _charge(self, report: Report, toll: int) -> None:
         self._balance[report.vid] += toll
         if toll:
-            self._charges.append((report.vid, report.time, toll))
+            self._charges.append(report.vid, report.time, toll)
 
     def _notify(self, road: Road, report: Report) -> int:
         """Send the notifications of a car that enters a segment. Return the toll."""
         crash = road.nearest_crash(report.seg, report.minute)
         if crash is not None:
-            self._accidents.append((report.vid, report.time, crash))
+            self._accidents.append(report.vid, report.time, crash)
         average = road.latest_average(report.seg, report.minute)
         volume = road.volume(report.seg, report.minute - 1)
         is_free = average >= 40 or volume <= 50 or crash is not None
         toll = 0 if is_free else 2 * (volume - 50) ** 2
         place = (report.xway, report.dir, report.seg)
-        self._tolls.append((report.vid, report.time, average, toll, *place))
+        self._tolls.append(report.vid, report.time, average, toll, *place)
         return toll
 
     def _note_stop(

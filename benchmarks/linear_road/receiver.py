@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -110,12 +110,37 @@ class LiveAnswers:
         }
 
 
+class Received:
+    """Records in the order of their arrival, and when they came: lines of a file, since in memory
+    those of a long run would take room from the system under test.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
+
+    def add(self, received_ms: int, value: bytes) -> None:
+        """Append a record: JSON in one line."""
+        self._file.write(b"%d %b\n" % (received_ms, value))
+
+    def rows(self) -> Iterator[tuple[int, dict[str, object]]]:
+        """Close the file, return each time and record, and delete the file at the end."""
+        self._file.close()
+        with self._path.open("rb") as file:
+            for line in file:
+                received_ms, _, value = line.partition(b" ")
+                yield int(received_ms), json.loads(value)
+        self._path.unlink()
+
+
 class Receiver:
     """Reader of the output topics that keeps every record and when it came."""
 
-    def __init__(self, kafka: str, *, reads_live: bool = False) -> None:
-        """``reads_live``: read the live topics beside the corrected ones, too."""
-        self._received: list[tuple[int, bytes]] = []
+    def __init__(self, kafka: str, received: Path, *, reads_live: bool = False) -> None:
+        """``received``: path of a file to keep the records in. ``reads_live``: read the live topics
+        beside the corrected ones, too.
+        """
+        self._received = Received(received)
         self._lock = threading.Lock()
         takers = dict.fromkeys(TOPICS, self._take)
         if reads_live:
@@ -143,8 +168,8 @@ class Receiver:
     def write(self, path: Path, start_ms: int) -> None:
         """Write the output lines, with times since ``start_ms``, in the order of arrival."""
         with path.open("w") as file:
-            for received_ms, value in self._received:
-                line = line_of(json.loads(value), received_ms - start_ms)
+            for received_ms, row in self._received.rows():
+                line = line_of(row, received_ms - start_ms)
                 if line is not None:
                     file.write(line + "\n")
 
@@ -157,7 +182,7 @@ class Receiver:
         value = message.value() or b""
         row = json.loads(value)
         with self._lock:
-            self._received.append((now_ms, value))
+            self._received.add(now_ms, value)
             self.counts[row["type"]] += 1
             self.newest_s = max(self.newest_s, row["time"])
 

@@ -25,7 +25,7 @@ from typing import Final
 import polars as pl
 
 from benchmarks.linear_road import batch_oracle, event_oracle
-from benchmarks.linear_road.answers import KINDS, Answers, parse
+from benchmarks.linear_road.answers import KINDS, Answers, read
 from benchmarks.linear_road.stream import Expected, read_input
 
 RULES: Final = "R04-A1"
@@ -380,14 +380,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         stream, history = read_input(options.input)
-        # A byte that is no text makes its line unreadable, not the file.
-        lines = options.output.read_text(errors="backslashreplace").splitlines()
+        answers = read(options.output, qid_first=options.qid_first)
         expected = truth(stream, history)
     except (OSError, pl.exceptions.PolarsError, OraclesDifferError) as error:
         print(f"validator: not judged: {error}", file=sys.stderr)
         return 2
     judging = Judging(None if options.no_deadlines else options.deadlines_from, options.strict)
-    verdict = judge(expected, parse(lines, qid_first=options.qid_first), judging)
+    verdict = judge(expected, answers, judging)
     print("\n".join(verdict.lines()))
     if options.json is not None:
         options.json.write_text(json.dumps(verdict.as_dict(), indent=2) + "\n")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import hashlib
+
 import polars as pl
 import pytest
 
-from benchmarks.linear_road import generator
+from benchmarks.linear_road import generator, stream
 from benchmarks.linear_road.generator import Mode, Plan, generate
 from benchmarks.linear_road.stream import INPUT, in_order
 
@@ -16,6 +18,17 @@ def test_a_seed_gives_the_bytes_of_its_version() -> None:
     plan = Plan(3, 4, 1, Mode.DIRTY)
     assert generate(plan).digest() == DIGEST
     assert generate(Plan(3, 4, 2, Mode.DIRTY)).digest() != DIGEST
+
+
+def test_a_digest_does_not_depend_on_how_much_is_text_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = generate(Plan(1, 2, 1, Mode.HOT))
+    text = [table.write_csv(include_header=False) for table in (world.stream, world.history)]
+    whole = hashlib.sha256("".join(text).encode()).hexdigest()
+    for rows in (7, world.stream.height, 10**6):
+        monkeypatch.setattr(stream, "_DIGEST_ROWS", rows)
+        assert world.digest() == whole
 
 
 def test_the_stream_has_the_shape_of_the_benchmark() -> None:

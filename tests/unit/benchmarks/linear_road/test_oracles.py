@@ -123,6 +123,39 @@ def test_the_oracles_agree_on_tiny_worlds(steps: list[Step]) -> None:
     assert found.differences(event_oracle.answers(world.stream, world.history)) == []
 
 
+def test_neither_oracle_keeps_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = generate(Plan(3, 9, 4, Mode.DIRTY))
+    roads: list[tuple[int, int]] = []
+    in_car_order = batch_oracle._in_car_order
+
+    def watched(in_time_order: pl.DataFrame) -> pl.DataFrame:
+        roads.extend(in_time_order.select("xway", "dir").unique().rows())
+        return in_car_order(in_time_order)
+
+    monkeypatch.setattr(batch_oracle, "_in_car_order", watched)
+    batch_oracle.answers(world.stream, world.history)
+    assert roads == [(0, 0), (0, 1), (1, 0)]  # one road in each call
+    oracle = event_oracle.EventOracle(world.history)
+    fields = event_oracle.Report._fields
+    for row in world.stream.filter(pl.col("type") == POSITION).select(fields).iter_rows():
+        oracle.report(event_oracle.Report(*row))
+    for road in oracle._roads.values():
+        assert {minute for _, minute in road.speeds} == {4, 5, 6, 7, 8, 9}
+
+
+def test_a_stream_without_reports_has_answers() -> None:
+    case = next(case for case in CASES if case.history)
+    world = border.world()
+    queries = world.stream.filter(pl.col("type") != POSITION)
+    for oracle in (batch_oracle, event_oracle):
+        found = oracle.answers(queries, world.history)
+        assert found.tolls.is_empty()
+        assert found.crashes.is_empty()
+        assert found.balances.height == queries.filter(pl.col("type") == BALANCE).height > 0
+        assert set(found.balances["balance"]) == {0}
+        assert found.expenditures.filter(pl.col("vid").is_in(case.probes)).height
+
+
 def test_a_rule_that_one_oracle_has_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world = generate(PLANS[0])
     right = batch_oracle.answers(world.stream, world.history)

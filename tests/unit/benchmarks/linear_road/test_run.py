@@ -13,7 +13,7 @@ from benchmarks.linear_road.answers import of_rows, parse
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed
 from benchmarks.linear_road.generator import generate
 from benchmarks.linear_road.mutants import perfect
-from benchmarks.linear_road.receiver import TOPICS, line_of
+from benchmarks.linear_road.receiver import TOPICS, Received, line_of
 from benchmarks.linear_road.report import report
 from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
 from demo.deployment import copy_pipeline
@@ -122,6 +122,15 @@ def test_the_last_answer_to_a_backlog_says_when_it_was_drained() -> None:
     )
     assert _last_answer_ms(answers, 9) == 80_000
     assert _last_answer_ms(answers, 0) is None
+
+
+def test_received_records_are_kept_in_a_file_until_they_are_read(tmp_path: Path) -> None:
+    received = Received(tmp_path / "received")
+    values = [{"type": 0, "text": "a b\n\u2028"}, {"type": 3, "qid": 4}]
+    for at, value in enumerate(values):
+        received.add(10 + at, json.dumps(value, ensure_ascii=False).encode())
+    assert list(received.rows()) == [(10, values[0]), (11, values[1])]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_become_output_lines() -> None:

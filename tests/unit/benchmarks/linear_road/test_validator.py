@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from benchmarks.linear_road import answers as answers_module
 from benchmarks.linear_road import event_oracle, mutants, validator
-from benchmarks.linear_road.answers import Answers, parse
+from benchmarks.linear_road.answers import KINDS, Answers, parse, read
 from benchmarks.linear_road.generator import Mode, Plan, generate
 from benchmarks.linear_road.mutants import MUTANTS, Mutant, counted, perfect
 from benchmarks.linear_road.stream import Expected, World
@@ -132,6 +133,19 @@ def test_lines_of_each_form_are_read() -> None:
     assert found.expenditures.rows() == [(4, 80, 81_000, 55)]
     assert found.unreadable == ()
     assert parse(["2,70,70,3,65,18"], qid_first=True).balances.equals(found.balances)
+
+
+def test_lines_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["1,61,62,7,12", "x", "1,61,62,0,13,1,8", "3,80,81,4,55", "", "1,60,61,9,14", "y"]
+    whole = parse(lines)
+    assert whole.accidents["vid"].to_list() == [7, 8, 9]
+    path = tmp_path / "output.csv"
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr(answers_module, "_LINES", 2)
+    for found in (parse(lines), read(path)):
+        assert found.unreadable == whole.unreadable == ("x", "y")
+        assert all(found.table(kind).equals(whole.table(kind)) for kind in KINDS)
+    assert parse([]).tolls.schema == whole.tolls.schema
 
 
 @pytest.mark.parametrize(
