@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.adapters.kafka.errors import Request, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.adapters.kafka.writer import IdRequests, KafkaLogWriter
+from anabranch.adapters.kafka.writer import IdRequests, KafkaLogWriter, Report
 from anabranch.ports import Headers, RecordPosition, TopicPartition
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -33,7 +33,9 @@ _FULL_WAIT_S: Final = 0.1
 """Wait for space in a full queue, in s, before the record is offered again."""
 
 Reports = dict[KafkaError | None, Message]
-"""Delivery reports of one partition: the last one of each kind; key None: delivered."""
+"""Delivery reports of one partition, without that of its first record in the transaction: the last
+one of each kind; key None: delivered.
+"""
 
 
 class KafkaTransactionalWriter(KafkaLogWriter):
@@ -104,7 +106,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         headers: Sequence[Headers],
     ) -> None:
         """Queue many records of one topic, given as parallel lists. ``commit`` reports only the
-        last of them in each partition.
+        first and the last of them in each partition.
 
         Much cheaper than one ``send`` for each: the delivery callback is a dictionary's own method,
         so that reports run no Python code, and arguments are passed by position, which the client
@@ -116,14 +118,16 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._check_begun("send")
         producer = self._usable()
         produce = producer.produce
-        report = {
-            p: self._reports.setdefault(TopicPartition(topic, p), {}).__setitem__
-            for p in set(partitions)
-        }
+        reports = self._reports_of(topic, partitions)
         for start in range(0, len(values), _SERVE_EVERY):
             chunk = slice(start, start + _SERVE_EVERY)
-            for partition, value, key, head in zip(
-                partitions[chunk], values[chunk], keys[chunk], headers[chunk], strict=True
+            for partition, value, key, head, report in zip(
+                partitions[chunk],
+                values[chunk],
+                keys[chunk],
+                headers[chunk],
+                reports[chunk],
+                strict=True,
             ):
                 while True:
                     try:
@@ -132,7 +136,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
                             value,
                             key,
                             partition,
-                            report[partition],
+                            report,
                             None,
                             0,
                             head if type(head) is list else list(head),
@@ -144,6 +148,25 @@ class KafkaTransactionalWriter(KafkaLogWriter):
                         self._failures.append(error.args[0])
                     break
             self._serve(lambda: producer.poll(0))
+
+    def _reports_of(self, topic: str, partitions: Sequence[int]) -> list[Report]:
+        """Return the delivery callback of each record of ``topic``, given their partitions.
+
+        The first one that a transaction sends to a partition is reported as those of ``send`` are:
+        only the first batch of a producer can be lost without an error
+        (``adapters.kafka.writer``).
+        """
+        callbacks: dict[int, Report] = {}
+        firsts: dict[int, Report] = {}
+        for partition in set(partitions):
+            at = TopicPartition(topic, partition)
+            if at not in self._reports:
+                firsts[partitions.index(partition)] = self._expect(at)
+            callbacks[partition] = self._reports.setdefault(at, {}).__setitem__
+        found = [callbacks[partition] for partition in partitions]
+        for index, report in firsts.items():
+            found[index] = report
+        return found
 
     def commit(self) -> list[RecordPosition]:
         """Flush and commit; return the positions of the records in the order of sending.

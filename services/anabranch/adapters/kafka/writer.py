@@ -5,13 +5,21 @@ when it receives metadata, and otherwise every half second; but a new client's f
 it replace the bootstrap connection, over which it would have requested the id
 (``rdkafka_metadata.c``, ``rdkafka_idempotence.c``, 2.16). So a new client waits half a second, or
 one, for nothing. A request for metadata soon after brings the id within milliseconds.
+
+Why a report without an offset is no success. Several batches of a partition are under way at once.
+A broker that has just become the partition's leader may refuse the first one, as it does not know
+the partition yet, and accept the next: up to Kafka 4.4 it accepts any first sequence number of a
+producer that it does not know (KAFKA-15591). From that success librdkafka concludes that the first
+batch was written, too, and reports its records as delivered, without an offset
+(``rd_kafka_dr_implicit_ack``; confluent-kafka-go 921). They are lost. Where only the answer to the
+first batch was lost, the reports are the same, and the records are in the log.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,6 +59,10 @@ record at that timeout.
 """
 
 
+Report = Callable[[KafkaError | None, Message], None]
+"""Delivery callback of a record."""
+
+
 class _Partition:
     """Delivery reports of one partition since the last flush. They arrive in the order of
     sending.
@@ -59,13 +71,11 @@ class _Partition:
     __slots__ = ("offsets", "report")
 
     def __init__(self, failures: list[KafkaError]) -> None:
-        self.offsets: list[int] = []
+        self.offsets: list[int | None] = []
         self.report = _reporter(self.offsets, failures)
 
 
-def _reporter(
-    offsets: list[int], failures: list[KafkaError]
-) -> Callable[[KafkaError | None, Message], None]:
+def _reporter(offsets: list[int | None], failures: list[KafkaError]) -> Report:
     """Return the delivery callback of a partition. It runs for every record, so it does next to
     nothing.
     """
@@ -140,9 +150,7 @@ class KafkaLogWriter:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
         """
         producer = self._usable()
-        partition = self._partitions.get(at)
-        if partition is None:
-            partition = self._partitions[at] = _Partition(self._failures)
+        report = self._expect(at)
         while True:
             try:
                 producer.produce(
@@ -150,7 +158,7 @@ class KafkaLogWriter:
                     value,
                     key,
                     at.partition,
-                    partition.report,
+                    report,
                     timestamp=timestamp_ms or 0,
                     headers=headers if type(headers) is list else list(headers),
                 )
@@ -160,9 +168,18 @@ class KafkaLogWriter:
             except KafkaException as error:
                 self._failures.append(error.args[0])
             break
-        self._places.append(at)
         if len(self._places) % _SERVE_EVERY == 0:
             self._serve(lambda: producer.poll(0))
+
+    def _expect(self, at: TopicPartition) -> Report:
+        """Return the delivery callback of a record of ``at`` that is sent next. ``flush`` returns
+        its position.
+        """
+        partition = self._partitions.get(at)
+        if partition is None:
+            partition = self._partitions[at] = _Partition(self._failures)
+        self._places.append(at)
+        return partition.report
 
     def serve(self) -> None:
         """Let the client log the state of its connections. Sends nothing and does not wait."""
@@ -197,8 +214,26 @@ class KafkaLogWriter:
             raise self._worst_failure(
                 failures, {at.topic for at in partitions} | self._other_topics()
             )
-        following = {at: iter(partition.offsets) for at, partition in partitions.items()}
+        following = {
+            at: iter(self._known(at, partition.offsets)) for at, partition in partitions.items()
+        }
         return [RecordPosition(at, next(following[at])) for at in places]
+
+    def _known(self, at: TopicPartition, offsets: Sequence[int | None]) -> Sequence[int]:
+        """Return ``offsets``, those of delivered records of ``at``, if none is missing.
+
+        Raises:
+            OutcomeUnknown: one is; this writer is unusable.
+        """
+        known = [offset for offset in offsets if offset is not None]
+        if len(known) < len(offsets):
+            self._broken = OutcomeUnknown(
+                f"send to {at.topic}[{at.partition}]: {len(offsets) - len(known)} records were"
+                " reported as delivered without an offset, because later ones were delivered; they"
+                " may be lost"
+            )
+            raise self._broken
+        return known
 
     def settled(self) -> bool:
         """Return whether every queued record has its report, or the client has failed
