@@ -399,6 +399,14 @@ class SimulatedDisk:
                 f" {directory.synced_bucket}"
             )
 
+    def check_claimed(self, timeline: Timeline, bucket: int) -> None:
+        """Check that a copy, which becomes the newest checkpoint under ``timeline``, holds all that
+        the process claims to have, up to ``bucket``.
+        """
+        held = self.bucket(timeline.name, timeline.start_batch)
+        if held < bucket:
+            self._wrong(f"{timeline.name} has all up to bucket {held}, {bucket} is claimed")
+
     def check_newest_synced(self, bucket: int) -> None:
         """Check the same claim for the newest checkpoint, if this process wrote its timeline file:
         another one may have slept while it copied.

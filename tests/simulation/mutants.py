@@ -137,6 +137,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "votes_not_compared_with_the_log": 22,
     "minority_believed": 30,
     "fenced_state_kept": 1852,
+    "copies_less_than_is_claimed": 920738,
     "fence_ignored": 129,
     "failure_begins_unread": 242,
     "patient_output_shows_at_once": 137,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -15,11 +16,12 @@ from anabranch.process.frame import ServiceContext
 from anabranch.processing.neighbours import Neighbours
 from anabranch.processing.primary import Primary
 from anabranch.processing.stage_replica import StageReplica
+from anabranch.processing.standby import Standby
 from anabranch.processing.warm_standby import WarmStandby
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
-from anabranch.protocol.log.timeline import FindWhole
+from anabranch.protocol.log.timeline import FindWhole, LowerClaim, Write
 from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from anabranch.protocol.stage.recovery import PartnerWrong, begins_anew
 from simulation.disk import SimulatedDisk
@@ -99,6 +101,7 @@ class SimulatedReplica(StageReplica):
         self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
         self._corrects = self._is_abandoned = False
         self._copied_bucket = self._looks_ms = 0
+        self._lowered: int | None = None
         self.built_ms = port.now_ms
         """Time at which this process of the replica was built."""
         self.died_of: Exception | None = None
@@ -171,7 +174,8 @@ class SimulatedReplica(StageReplica):
             self.died_of = error
             raise
         if self._warm_standby is not None:
-            _note_before(self._warm_standby.standby, "_perform", self._note_step)
+            standby = self._warm_standby.standby
+            _note_before(standby, "_perform", partial(self._note_step, standby))
         if self.stands_by:
             self._reached("stands by" if self.is_passive else "stands by where it is moved to")
             self._port.note("stands by", self._own.stage_name, self._own.process)
@@ -287,9 +291,16 @@ class SimulatedReplica(StageReplica):
         _note_before(primary.runner, "_end_branch", self._note_end)
         return primary
 
-    def _note_step(self, step: object) -> None:
-        if isinstance(step, FindWhole):  # it follows ``CopyPeer``
-            self._port.crash_point("processing.standby_copied")
+    def _note_step(self, standby: Standby, step: object) -> None:
+        match step:
+            case FindWhole():  # it follows ``CopyPeer``
+                self._port.crash_point("processing.standby_copied")
+            case LowerClaim(bucket):
+                self._lowered = bucket
+                self._reached("claim lowered")
+            case Write(timeline):
+                claimed = standby.bucket if self._lowered is None else self._lowered
+                self._own_disk.check_claimed(timeline, claimed)
 
     def _note_look(self, *_: object) -> None:
         self.looks()

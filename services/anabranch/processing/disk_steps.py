@@ -16,6 +16,7 @@ from anabranch.protocol.log.timeline import (
     CutBack,
     DiskStep,
     FindBatches,
+    FindBucket,
     FindCommit,
     FindNewest,
     FindPeers,
@@ -41,6 +42,8 @@ def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
             return disk.last_commit(name)
         case FindBatches(name):
             return tuple(disk.batches(name))
+        case FindBucket(name, batch):
+            return disk.bucket(name, batch)
         case FindWhole(name, batches):
             return disk.whole(name, batches)
         case FindPeers():

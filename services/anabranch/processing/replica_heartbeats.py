@@ -63,7 +63,7 @@ class ReplicaHeartbeats:
                     self._sender.send(beat)
             last = self._beat()
             if last is not None:
-                self._sender.send_last(replace(last, state=ENDED))
+                self._sender.send_now(replace(last, state=ENDED))
         finally:
             self._sender.close()
 

@@ -22,7 +22,14 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
-from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
+from anabranch.protocol.log.timeline import (
+    Answer,
+    DiskStep,
+    FindPeerCommit,
+    LowerClaim,
+    Step,
+    carry_out,
+)
 from anabranch.protocol.stage.owners_checkpoint import Announced, OwnersCheckpoint, Transfer
 from anabranch.protocol.stage.recovery import CleanPoints
 from anabranch.protocol.stage.rehearsal import Rehearsal
@@ -220,7 +227,7 @@ class Standby:
         self._read_logs()
         self._look_for_announced()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
-        self._send_heartbeat(STANDING_BY, closed, self.bucket)
+        self._heartbeats.send(self._heartbeat(STANDING_BY, closed, self.bucket))
         if self.bucket != self._copied_bucket or self.bucket >= closed:
             self._copied_bucket, self._behind_since_ms = self.bucket, now_ms
         self._is_uncopied = now_ms - self._behind_since_ms >= UNCOPIED_MS
@@ -314,7 +321,7 @@ class Standby:
             # replica has what it needs: a store that is slow by now holds nothing up.
             if self._copying is not None:
                 self._copying.join()
-            self.copy()
+            self.copy(takes_over=True)
         self._control.close()
 
     def lead(self, bucket: int, checkpoint_bucket: int) -> None:
@@ -323,31 +330,30 @@ class Standby:
         reports this itself.
         """
         if not self._is_moved:
-            self._send_heartbeat(LEADING, bucket, checkpoint_bucket)
+            self._heartbeats.send(self._heartbeat(LEADING, bucket, checkpoint_bucket))
 
-    def _send_heartbeat(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
-        """Send a heartbeat. The other processes read it, and this one reads it back: only then does
-        it trust what it does not receive from the primary (SB3).
+    def _heartbeat(self, state: str, bucket: int, checkpoint_bucket: int) -> Heartbeat:
+        """Return a heartbeat. The other processes read it, and this one reads it back: only then
+        does it trust what it does not receive from the primary (SB3).
         """
-        self._heartbeats.send(
-            Heartbeat(
-                STANDBY_SERVICE,
-                self._stage,
-                self._process,
-                -1,
-                state,
-                bucket,
-                0,
-                checkpoint_bucket=checkpoint_bucket,
-                life=self._life,
-                fetched_bytes=self._reach.read_bytes,
-            )
+        return Heartbeat(
+            STANDBY_SERVICE,
+            self._stage,
+            self._process,
+            -1,
+            state,
+            bucket,
+            0,
+            checkpoint_bucket=checkpoint_bucket,
+            life=self._life,
+            fetched_bytes=self._reach.read_bytes,
         )
 
-    def copy(self) -> bool:
+    def copy(self, *, takes_over: bool = False) -> bool:
         """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
-        one was found. A moving replica fetches the replica's checkpoint from the store instead,
-        where the nodes have no directory in common.
+        it did. A moving replica fetches the replica's checkpoint from the store instead,
+        where the nodes have no directory in common. ``takes_over``: whether this process becomes
+        the primary next; no other thread may call this object then.
 
         Raises:
             Unavailable: the primary kept changing its directory; or the store does not answer.
@@ -359,16 +365,20 @@ class Standby:
             elif self._announced is not None:
                 self._disk.fetch(self._announced)
             return self._disk.within_reach().bucket > before
-        copied = carry_out(copy_steps(self._process, self._token), self._perform)
+        steps = copy_steps(self._process, self._token, self.bucket, takes_over=takes_over)
+        copied = carry_out(steps, self._perform)
         if copied is None:
             return False
-        self.bucket = self._disk.bucket(copied.name, copied.batch)
+        self.bucket = copied.bucket
         return True
 
     def _perform(self, step: Step) -> Answer:
         """Perform one ``step`` of ``copy_steps`` on the disk and return its result."""
         if isinstance(step, FindPeerCommit):
             return self._disk.peer_commit(step.replica, step.name)
+        if isinstance(step, LowerClaim):
+            closed = self.boundary.log_state.closed(self._writer)
+            return self._heartbeats.send_now(self._heartbeat(STANDING_BY, closed, step.bucket))
         assert isinstance(step, DiskStep), f"{step} is no step of a copy"  # noqa: S101
         return on_disk(self._disk, step)
 

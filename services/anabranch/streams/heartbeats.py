@@ -106,13 +106,17 @@ class ControlWriter:
             return False
         return not self._settled() or self._taken()
 
-    def close(self) -> None:
-        """Close the writer, after waiting up to ``CONTROL_WAIT_MS`` for the record in flight: the
-        last record is often the one that matters. Idempotent.
-        """
+    def settle(self) -> None:
+        """Wait up to ``CONTROL_WAIT_MS`` until the outcome of the record in flight is known."""
         deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
         while self._under_way and not self._settled() and self._clock.monotonic_ms() < deadline_ms:
             self._clock.sleep_ms(_PAUSE_MS)
+
+    def close(self) -> None:
+        """Close the writer once the outcome of the record in flight is known, or was waited for:
+        the last record is often the one that matters. Idempotent.
+        """
+        self.settle()
         self._drop()
 
     def _drop(self) -> None:
@@ -201,11 +205,12 @@ class HeartbeatSender:
             since_ms >= HEARTBEAT_NEWS_MS and _news(beat) != _news(last)
         )
 
-    def send_last(self, beat: Heartbeat) -> None:
-        """Send ``beat`` now, as the process' last, and wait up to ``CONTROL_WAIT_MS`` for the
-        broker's acknowledgement.
+    def send_now(self, beat: Heartbeat) -> bool:
+        """Send ``beat`` now, after the one in flight, and wait up to ``CONTROL_WAIT_MS`` for each.
+        Return whether the broker has acknowledged it.
         """
-        self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+        self._writer.settle()
+        return self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
 
     def close(self) -> None:
         """Close the topics. Idempotent."""

@@ -477,6 +477,15 @@ STAGES: Final = (
         by=("disk",),
     ),
     Mutant(
+        "copies_less_than_is_claimed",
+        "protocol.stage.standby:copy_steps",
+        "bucket < claimed and not",
+        "False and not",
+        "SB5",
+        scenario="passive",
+        by=("disk",),
+    ),
+    Mutant(
         "copies_share_a_name",
         "protocol.stage.standby:copy_name",
         "epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token",

@@ -212,7 +212,7 @@ def test_a_directory_that_is_another_ones_by_now_is_not_taken(
     assert made.copy()
 
 
-STEPS_OF_A_COPY = 12
+STEPS_OF_A_COPY = 13
 
 
 @pytest.mark.parametrize("step", range(STEPS_OF_A_COPY + 1))
@@ -270,6 +270,52 @@ def fail_over(disk: ReplicaFolder, epoch: int) -> Timeline:
     disk.write(timeline)
     disk.clean(epoch)
     return timeline
+
+
+def test_an_older_checkpoint_of_a_later_primary_is_copied_when_it_has_caught_up(
+    world: World,
+) -> None:
+    """Trimming counts on what the process claims."""
+    world.run(FIRST, 5)
+    made = world.standby()
+    assert made.copy()
+    later = Timeline.fresh(6)
+    world.run(later, 3)
+    assert not made.copy()
+    assert made.bucket == 50
+    assert [path.name for path in (world.folder / "s.1" / "checkpoints").iterdir()] == [
+        timeline_name(5, 0, "0" * 16)
+    ]
+    world.run(later, 5)
+    assert made.copy()
+    newest = world.own.newest()
+    assert newest is not None
+    assert newest.name == timeline_name(6, 0, "0" * 16)
+
+
+def test_what_takes_over_from_less_than_it_claimed_says_so_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(FIRST, 5)
+    made = world.standby()
+    assert made.copy()
+    made.round()
+    world.run(Timeline.fresh(6), 3)
+    write, claims = world.own.write, list[int]()
+
+    def claimed(timeline: Timeline) -> None:
+        said = all_control_records(world.log, world.pipeline)
+        claims.extend(
+            each.checkpoint_bucket
+            for each in said
+            if isinstance(each, Heartbeat) and each.service == "standby"
+        )
+        write(timeline)
+
+    monkeypatch.setattr(world.own, "write", claimed)
+    made.end_watch()
+    assert claims == [50, 30], "before the file names the copy"
+    assert made.bucket == 30
 
 
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ class World:
         )
         self.made.standby.copy = self._copy  # type: ignore[method-assign]
 
-    def _copy(self) -> bool:
+    def _copy(self, *, takes_over: bool = False) -> bool:
         self.copies += 1
         return False
 

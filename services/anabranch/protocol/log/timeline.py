@@ -248,6 +248,14 @@ class FindBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class FindBucket:
+    """Answer: the last bucket of input in ``batch`` of the directory, which is committed."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class FindWhole:
     """Answer: the first of ``batches`` whose logs and state are complete in the directory; None if
     there is none. -1 stands for an empty checkpoint.
@@ -353,6 +361,15 @@ class FindPeerCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class LowerClaim:
+    """Report ``bucket`` as the last one in the process's checkpoint, which held more so far.
+    Answer: whether the broker has acknowledged it.
+    """
+
+    bucket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sync:
     """Make the contents of the directory durable."""
 
@@ -370,6 +387,7 @@ DiskStep = (
     FindNewest
     | FindCommit
     | FindBatches
+    | FindBucket
     | FindWhole
     | FindPeers
     | CopyPeer
@@ -388,6 +406,7 @@ Step = (
     | FindRecomputed
     | FindFences
     | FindPeerCommit
+    | LowerClaim
     | AwaitPeer
     | CheckEpoch
     | AppendBase

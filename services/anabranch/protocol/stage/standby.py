@@ -38,7 +38,10 @@ Invariants:
         longer.
     SB4 a standby without a checkpoint yields to those that have one; otherwise the order of the
         processes decides. The process that was last known as the primary has no turn.
-    SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
+    SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same. It holds
+        no less of the input than the process claims, since trimming counts on that: a primary that
+        went on from an older checkpoint is copied when it has caught up. A process that becomes the
+        primary takes the older one, once its lower claim is in the log.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
         of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
@@ -80,11 +83,13 @@ from anabranch.protocol.log.timeline import (
     CopyPeer,
     CutBack,
     FindBatches,
+    FindBucket,
     FindCommit,
     FindNewest,
     FindPeerCommit,
     FindPeers,
     FindWhole,
+    LowerClaim,
     Remove,
     Step,
     Sync,
@@ -334,14 +339,24 @@ class Copied:
 
     name: str
     batch: int
+    bucket: int
+    """Last bucket of input in it."""
 
 
-def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | None]:
+def copy_steps(
+    process: str, token: str, claimed: int, *, takes_over: bool
+) -> Generator[Step, Answer, Copied | None]:
     """Yield the steps by which a standby process replaces its checkpoint with a copy of a more
     advanced one. Return None if it keeps its own.
 
     A crash, or a long sleep, between any two steps does no harm: until ``Write`` no process reads
     the copy.
+
+    Args:
+        process: Id of the process.
+        token: Random id of the process (SB6).
+        claimed: Last bucket of input that the process reports to be in its checkpoint.
+        takes_over: Whether it becomes the primary next.
     """
     own = yield FindNewest()
     mine = (
@@ -373,11 +388,18 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     ):
         yield Remove(name)
         return None
+    bucket = yield FindBucket(name, batch)
+    assert isinstance(bucket, int)  # noqa: S101 - the answer to FindBucket
+    # The claim before the file: a process that is killed between the two claims too little. While
+    # the primary runs that is too late: trimming may have passed the copy since it was begun.
+    if bucket < claimed and not (takes_over and (yield LowerClaim(bucket))):
+        yield Remove(name)
+        return None
     yield CutBack(name, batch, keep_plan=False)
     yield Sync(name)
     yield Write(source.timeline.copied(name, batch))
     yield Clean(epoch_of(name) or 0, number_of(name))
-    return Copied(name, batch)
+    return Copied(name, batch, bucket)
 
 
 def _batch(answer: Answer) -> int:

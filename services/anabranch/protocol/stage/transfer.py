@@ -21,7 +21,8 @@ Invariants:
         ahead of what is stored, every ``FEED_MOVE_EVERY_MS`` for a move, or
         ``FEED_STANDBY_EVERY_MS`` for a standby, if the stage has read anything since.
     TR2 a process whose checkpoint is ahead of what is stored reads the directory of the one that
-        runs: nothing is stored for it.
+        runs: nothing is stored for it. One whose primary went on from an older checkpoint is ahead
+        too, at most until the next checkpoint that is stored in any case.
     TR3 after an attempt that failed the next one comes after ``STORE_AGAIN_MS`` at the earliest.
     TR4 a process without a heartbeat for ``LONG_SILENT_MS`` is gone: nothing is stored for it.
     TR5 a move is withdrawn when no heartbeat reported it, or its copy has neither got further nor

@@ -22,11 +22,13 @@ from anabranch.protocol.log.timeline import (
     CopyPeer,
     CutBack,
     FindBatches,
+    FindBucket,
     FindCommit,
     FindNewest,
     FindPeerCommit,
     FindPeers,
     FindWhole,
+    LowerClaim,
     Remove,
     Step,
     Sync,
@@ -423,18 +425,18 @@ class Disks:
         self.after: tuple[tuple[str, Timeline], ...] | None = None
         self.changes: list[Step] = []
         self.batches_sought: tuple[int, ...] = ()
+        self.is_acknowledged = True
 
-    def copy(self) -> Copied | None:
-        return carry_out(copy_steps("1", TOKEN), self.answer)
+    def copy(self, claimed: int = 0, *, takes_over: bool = False) -> Copied | None:
+        return carry_out(copy_steps("1", TOKEN, claimed, takes_over=takes_over), self.answer)
 
     def answer(self, step: Step) -> Answer:
         match step:
             case FindNewest():
                 return self.own[0] if self.own else None
-            case FindPeers() if self.changes and self.after is not None:
-                return self.after
             case FindPeers():
-                return (("0", self.theirs[0]),) if self.theirs else ()
+                theirs = (("0", self.theirs[0]),) if self.theirs else ()
+                return theirs if self.after is None or not self.changes else self.after
             case FindCommit():
                 return self.own[1] if self.own else -1
             case FindPeerCommit():
@@ -444,8 +446,10 @@ class Disks:
             case FindWhole(_, batches):
                 self.batches_sought = batches
                 return self.whole
+            case FindBucket(_, batch):
+                return 10 * batch
         self.changes.append(step)
-        return self.is_readable
+        return self.is_acknowledged if isinstance(step, LowerClaim) else self.is_readable
 
 
 THEIRS = Timeline(timeline_name(5, 0), 3, BatchId("l", 3), floor=2)
@@ -455,7 +459,7 @@ OWN = THEIRS.copied(timeline_name(5, 4, "f" * 16), 3)
 def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
-    assert disks.copy() == Copied(name, 7)
+    assert disks.copy(claimed=70) == Copied(name, 7, 70)
     assert disks.batches_sought == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
     assert disks.changes == [
@@ -465,7 +469,35 @@ def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
         Write(copied),
         Clean(5, 5),
     ]
-    assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
+    assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7, 70)
+
+
+def test_sb5_nothing_is_copied_that_holds_less_than_is_claimed() -> None:
+    """The primary of a later epoch went on from an older checkpoint."""
+    disks = Disks((OWN, 9), (Timeline.fresh(6), 7))
+    name = timeline_name(6, 0, TOKEN)
+    copy = CopyPeer("0", Timeline.fresh(6).name, name)
+    assert disks.copy(claimed=90) is None
+    assert disks.changes == [copy, Remove(name)]
+    disks.theirs = Timeline.fresh(6), 9
+    disks.whole = 9
+    assert disks.copy(claimed=90) == Copied(name, 9, 90), "it has caught up"
+
+
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_sb5_who_takes_over_lowers_its_claim_before_it_has_less(is_acknowledged: bool) -> None:
+    disks = Disks((OWN, 9), (Timeline.fresh(6), 7))
+    name = timeline_name(6, 0, TOKEN)
+    copy = CopyPeer("0", Timeline.fresh(6).name, name)
+    disks.is_acknowledged = is_acknowledged
+    copied = disks.copy(claimed=90, takes_over=True)
+    assert disks.changes[:2] == [copy, LowerClaim(70)]
+    if is_acknowledged:
+        assert copied == Copied(name, 7, 70)
+        assert disks.changes[-2] == Write(Timeline.fresh(6).copied(name, 7))
+    else:
+        assert copied is None
+        assert disks.changes[2:] == [Remove(name)]
 
 
 def test_sb5_nothing_is_copied_that_is_no_further() -> None:
