@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.processing.checkpoint_sync import CheckpointSync
-from anabranch.protocol.stage.owners_checkpoint import StoreUse, store_use
+from anabranch.protocol.stage.owners_checkpoint import store_use
 from anabranch.protocol.stage.transfer import CheckpointFeed, MoveDeadline
 from anabranch.streams.stream_life import check_life, life_of
 
@@ -37,7 +37,6 @@ class OwnCheckpoint:
         self._context, self._own, self._disks, self._report = context, own, disks, report
         self.life = ""
         """Life of the stage's log: changes when the topic is deleted and created anew."""
-        self._feed = CheckpointFeed(own.stage_name, own.process, is_passive=own.is_passive)
         self._move_deadline = MoveDeadline()
         self._synced_bucket = 0
         self._store_use = store_use(
@@ -45,8 +44,9 @@ class OwnCheckpoint:
             rebuilds=own.stage.backup_horizon_ms is not None,
             is_owners=own.node_owner == own.stage.participant,
         )
-        self._is_awaited = self._is_stored = False
-        """Whether a process stands by; and whether the last sync since then was stored."""
+        self._feed = CheckpointFeed(
+            own.stage_name, own.process, is_passive=own.is_passive, use=self._store_use
+        )
 
     def open(self) -> None:
         """Open the checkpoints that belong to the current life of the stage's log.
@@ -89,29 +89,28 @@ class OwnCheckpoint:
             OSError: the last sync failed, or the directory is lost.
         """
         self._synced_bucket = runner.synced_bucket
-        self._is_awaited = bool(self._feed.alive(self._context.clock.monotonic_ms()))
-        self._is_stored = self._is_stored and self._is_awaited
+        self._feed.look(self._context.clock.monotonic_ms())
         self._sync.sync_if_due(runner)
 
     def _interval_ms(self, has_failed: bool) -> int:
-        """Return the interval between stored checkpoints now, in ms. Without a store no process
-        copies the checkpoint from it.
-        """
-        now_ms, stored, read = self._context.clock.monotonic_ms(), None, self._report.bucket
-        if not self.disk.has_store or self._store_use is StoreUse.TAKES:
-            stored = read = 0
-        elif self._is_stored or self._store_use is StoreUse.WHOLE:
-            stored = self._synced_bucket
-        return self._feed.interval_ms(now_ms, stored, read, has_failed=has_failed)
+        """Return the interval between syncs of the checkpoint now, in ms."""
+        return self._feed.interval_ms(
+            self._context.clock.monotonic_ms(),
+            self._synced_bucket,
+            self._report.bucket,
+            has_store=self.disk.has_store,
+            has_failed=has_failed,
+        )
 
     def _store(self, name: str) -> bool:
-        """Write a directory to the store, as ``ports.ReplicaDisk.store``, unless the stage needs it
-        only for a process that stands by and there is none. Called on the thread of the sync.
+        """Write a directory to the store if the feed says so, as ``ports.ReplicaDisk.store``.
+        Called on the thread of the sync.
         """
-        if self._store_use is StoreUse.OFFERS and not self._is_awaited:
+        if not self._feed.stores:
             return True
-        self._is_stored = self.disk.store(name)
-        return self._is_stored
+        is_whole = self.disk.store(name)
+        self._feed.stored(is_whole=is_whole)
+        return is_whole
 
     def check_move(self, move: OwnMove) -> None:
         """Withdraw ``move``, this replica's to another node, if it makes no progress (TR5)."""

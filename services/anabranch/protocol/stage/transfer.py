@@ -29,6 +29,9 @@ Invariants:
         read anything, for ``MOVE_STALLED_MS``; or ``MOVE_MS_MAX`` after it was seen. Only the
         process that runs the replica withdraws it, so what it takes back has not begun elsewhere as
         far as it knows; if it has, the record is a move to where the replica was.
+    TR6 a process that stores its checkpoints only for others (``StoreUse.OFFERS``) stores none
+        while no process stands by. The first one for a process is stored whatever that has, and
+        whatever the stage has read since: nobody shares the directory.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from typing import Final
 from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import LONG_SILENT_MS
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from anabranch.protocol.stage.standby import STANDING_BY
 
 STORE_EVERY_MS: Final = 30_000
@@ -84,12 +88,34 @@ class CheckpointFeed:
     that copy it. ``now_ms`` is monotonic and its own.
     """
 
-    def __init__(self, stage: str, process: str, *, is_passive: bool) -> None:
-        """Begin without any heartbeat. ``process``: this one. ``is_passive``: all processes of the
-        stage copy its checkpoint; otherwise only the same replica's on another node.
+    def __init__(
+        self, stage: str, process: str, *, is_passive: bool, use: StoreUse = StoreUse.WHOLE
+    ) -> None:
+        """Begin without any heartbeat. ``process``: this one, which uses the store as ``use``.
+        ``is_passive``: all processes of the stage copy its checkpoint; otherwise only the same
+        replica's on another node.
         """
         self._stage, self._process, self._is_passive = stage, process, is_passive
+        self._use = use
         self._heard: dict[str, _Heard] = {}
+        self._is_awaited = self._is_stored = False
+        """Whether a process stands by; and whether the last sync since then was stored."""
+
+    def look(self, now_ms: int) -> None:
+        """Note whether a process stands by now (TR4)."""
+        self._is_awaited = bool(self.alive(now_ms))
+        self._is_stored = self._is_stored and self._is_awaited
+
+    @property
+    def stores(self) -> bool:
+        """Whether a checkpoint that is synced now is to be stored, too (TR6)."""
+        return self._use is not StoreUse.OFFERS or self._is_awaited
+
+    def stored(self, *, is_whole: bool) -> None:
+        """Note that the checkpoint was written to the store. ``is_whole``: nothing of it was gone
+        meanwhile.
+        """
+        self._is_stored = is_whole
 
     def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Take note of a heartbeat of any process."""
@@ -98,19 +124,23 @@ class CheckpointFeed:
         ):
             self._heard[beat.replica] = _Heard(beat, now_ms)
 
-    def interval_ms(self, now_ms: int, stored: int | None, read: int, *, has_failed: bool) -> int:
-        """Return the interval between the last attempt to store a checkpoint and the next, in ms
-        (TR1 to TR4).
+    def interval_ms(
+        self, now_ms: int, stored: int, read: int, *, has_store: bool, has_failed: bool
+    ) -> int:
+        """Return the interval between the last attempt to sync or store a checkpoint and the next,
+        in ms (TR1 to TR4, TR6).
 
         Args:
             now_ms: Present time.
-            stored: Last bucket of input in the stored checkpoint; 0: none. None: nothing was stored
-                since a process stands by, and none reads the directory of the one that runs.
+            stored: Last bucket of input in the checkpoint that was last synced or stored; 0: none.
             read: Last bucket of input that the stage has read.
+            has_store: Whether there is a store.
             has_failed: Whether the last attempt failed.
         """
         behind = self.alive(now_ms)
-        if stored is not None:
+        if not has_store or self._use is StoreUse.TAKES:
+            behind = []
+        elif self._use is StoreUse.WHOLE or self._is_stored:
             behind = [each for each in behind if each.checkpoint_bucket <= stored < read]
         if not behind:
             return STORE_EVERY_MS

@@ -9,6 +9,7 @@ import pytest
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import LONG_SILENT_MS
+from anabranch.protocol.stage.owners_checkpoint import StoreUse
 from anabranch.protocol.stage.standby import LEADING
 from anabranch.protocol.stage.transfer import (
     FEED_MOVE_EVERY_MS,
@@ -38,22 +39,26 @@ def coming(bucket: int = 0, fetched_bytes: int = 0, process: str = "0") -> Heart
     )
 
 
-def fed(*beats: Heartbeat, is_passive: bool = False) -> CheckpointFeed:
-    feed = CheckpointFeed("s", "0", is_passive=is_passive)
+def fed(
+    *beats: Heartbeat, is_passive: bool = False, use: StoreUse = StoreUse.WHOLE
+) -> CheckpointFeed:
+    feed = CheckpointFeed("s", "0", is_passive=is_passive, use=use)
     for beat in beats:
         feed.receive(beat, 0)
+    feed.look(0)
     return feed
 
 
 def interval_ms(
     feed: CheckpointFeed,
     now_ms: int = 0,
-    stored: int | None = 5,
+    stored: int = 5,
     read: int = 9,
     *,
+    has_store: bool = True,
     has_failed: bool = False,
 ) -> int:
-    return feed.interval_ms(now_ms, stored, read, has_failed=has_failed)
+    return feed.interval_ms(now_ms, stored, read, has_store=has_store, has_failed=has_failed)
 
 
 def test_tr1_while_a_replica_moves_here_what_is_new_is_stored_every_second() -> None:
@@ -92,9 +97,28 @@ def test_tr2_who_is_ahead_of_what_is_stored_reads_the_directory() -> None:
     assert interval_ms(both) == FEED_STANDBY_EVERY_MS, "the other one does not"
 
 
-def test_tr2_where_nobody_shares_the_directory_who_is_ahead_has_state_of_before() -> None:
-    assert interval_ms(fed(coming(6)), stored=None) == FEED_MOVE_EVERY_MS
-    assert interval_ms(fed(), stored=None) == STORE_EVERY_MS
+def test_tr6_where_nobody_shares_the_directory_who_is_ahead_has_state_of_before() -> None:
+    feed = fed(coming(6), use=StoreUse.OFFERS)
+    assert interval_ms(feed) == FEED_MOVE_EVERY_MS
+    feed.stored(is_whole=False)
+    assert interval_ms(feed) == FEED_MOVE_EVERY_MS
+    feed.stored(is_whole=True)
+    assert interval_ms(feed) == STORE_EVERY_MS
+    feed.look(LONG_SILENT_MS)
+    feed.receive(coming(6), LONG_SILENT_MS)
+    assert interval_ms(feed, LONG_SILENT_MS) == FEED_MOVE_EVERY_MS, "again for the next one"
+    assert interval_ms(fed(use=StoreUse.OFFERS)) == STORE_EVERY_MS
+
+
+@pytest.mark.parametrize("use", StoreUse)
+def test_tr6_who_offers_its_checkpoint_stores_none_that_nobody_awaits(use: StoreUse) -> None:
+    assert fed(coming(), use=use).stores
+    assert fed(use=use).stores is (use is not StoreUse.OFFERS)
+
+
+def test_nobody_copies_what_is_not_stored() -> None:
+    assert interval_ms(fed(coming()), has_store=False) == STORE_EVERY_MS
+    assert interval_ms(fed(coming(), use=StoreUse.TAKES)) == STORE_EVERY_MS
 
 
 def test_tr3_a_store_that_fails_is_not_tried_every_second() -> None:
