@@ -756,6 +756,15 @@ STAGES: Final = (
         by=("tentative", "delays"),
     ),
     Mutant(
+        "only_a_branch_that_sheds_goes_first",
+        _REPLICA + "._goes_first",
+        "not self._has_one_task if branch.sheds else not branch.watch.steps",
+        "branch.sheds and not self._has_one_task",
+        "OV10",
+        scenario="overload",
+        by=("delays",),
+    ),
+    Mutant(
         "rows_of_another_stage_are_kept",
         "codec.kept_rows:kept_mask",
         "mix(identities ^ np.uint64(salt))",

@@ -98,10 +98,12 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         plans a batch while the other's runs. A batch that waited for the other one would lack the
         buckets that came meanwhile, and these would wait for two more. A branch that is late waits
         for no turn, and is not waited for.
-    OV10 elsewhere the branch of a correction goes first: the correction begins no batch while a
-        complete bucket waits for the branch, or for the end of its batch, since half of the long
-        wait. What each bucket costs, however few of its rows are kept, the branch cannot save.
-        Beside the correction it would take twice as long for it, and be later and later.
+    OV10 where the two do not take turns the branch of a correction goes first: the correction
+        begins no batch while a complete bucket waits for the branch, or for the end of its batch,
+        since half of the long wait. What each bucket costs, however few of its rows are kept, the
+        branch cannot save. Beside the correction it would take twice as long for it, and be later
+        and later. A branch that keeps all rows goes first, too, as long as the correction comes
+        nearer: before batches were measured alone it does not know that the stage is overloaded.
     OV11 no correction waits for ever: OV3 and OV10 hold up to a floor
         (``protocol.stage.correction_floor``), whatever batches take and the load seems to be.
 """
@@ -791,11 +793,14 @@ class Replica:
         """
         query, now_ms = self._queries.get(branch.query), situation.now_ms
         half_ms = self._availability.waits.first_ms // 2
+        # With one task a branch that sheds has its turns (OV7). One that keeps all rows yields, by
+        # its pace, to a correction that does not come nearer.
+        may_precede = not self._has_one_task if branch.sheds else not branch.watch.steps
         is_behind = (
-            branch.sheds
+            may_precede
+            and self.load is not None
             and situation.may_correct
             and self.is_read
-            and not self._has_one_task
             and query is not None
             and query.position.bucket < _complete(situation)
             and self._availability.overdue(query.position.bucket + 1, now_ms + half_ms)

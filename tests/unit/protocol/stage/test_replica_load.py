@@ -552,6 +552,29 @@ def test_after_batches_of_one_size_new_results_are_in_time_beside_a_correction(
     assert max(bench.late().values(), default=0) < 2_000
 
 
+@pytest.mark.parametrize("has_one_task", [False, True])
+@pytest.mark.parametrize(("rush_ms", "back_ms"), [(6_500, 8_000), (7_000, 8_500)])
+def test_ov10_a_branch_that_has_not_measured_its_rows_goes_before_the_correction(
+    rush_ms: int, back_ms: int, *, has_one_task: bool
+) -> None:
+    """An input is missing from the first seconds of a process on. When it is back, all measured
+    batches have one size, and a rush has begun.
+    """
+
+    def load(now_ms: int) -> float:
+        if now_ms > rush_ms + 10_000:
+            return 0
+        return 8 if now_ms <= 4_500 else 20 if now_ms <= rush_ms else 100
+
+    bench = run(load, 2, Cost(0.0, 25.0), has_one_task=has_one_task, pace_ms=1_000)
+    bench.held_at = 2_000 // WIDTH_MS
+    bench.run(back_ms)
+    bench.held_at = None
+    bench.run(100_000)
+    assert bench.late() == {}, "up to 16 buckets were, by up to 5.9 s"
+    assert len(bench.ends) == len(bench.forks) == 1
+
+
 UNSAFE = PlanTraits(is_stateful=True, is_batch_safe=False)
 
 
