@@ -35,6 +35,7 @@ from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
 from anabranch.protocol.edge.delivery import (
+    BEGINNING,
     REJECTED,
     CorrectedDelivery,
     Form,
@@ -499,7 +500,7 @@ class DeliveryService:
         progress = self._last_progress()
         inherited = self._shards().inherited(progress, self._partitions)
         self._following().read_to_end()
-        left_out, of_all = (0, None) if inherited is not None else self._begins_after(progress)
+        left_out = 0 if inherited is not None else self._begins_after(progress)
         index = self._shard.index
         (starts, stops), (rejected_starts, rejected_stops) = (
             read_back.ends(log, topic, count)
@@ -518,15 +519,15 @@ class DeliveryService:
         )
         if inherited is not None:
             delivery.inherit(inherited, [*starts, rejected_starts[index]])
+        is_new = not has_run(progress) and inherited is None
         found = self._read_back(
             delivery,
             stops,
             delivery.rejected_from(rejected_starts, rejected_stops),
             rejected_stops,
-            is_new=progress is None and inherited is None,
+            is_new=is_new,
         )
-        self._record_beginning(delivery, of_all)
-        is_new = not has_run(progress) and inherited is None
+        self._record_beginning(delivery)
         if is_new and self._live is not None and not self._live.is_begun:
             raise Unavailable(
                 f"the live topic of output {name} has not recorded yet where it begins"
@@ -600,17 +601,15 @@ class DeliveryService:
         shards.check_own(progress)
         return progress
 
-    def _begins_after(
-        self, progress: DeliveryProgress | None
-    ) -> tuple[int, DeliveryProgress | None]:
-        """Return the bucket after which this process begins if it has delivered nothing (0: no
-        bucket is left out), and the record of where all shards begin, if it was read.
+    def _begins_after(self, progress: DeliveryProgress | None) -> int:
+        """Return the bucket after which this process begins if it has delivered nothing; 0: no
+        bucket is left out.
 
         Raises:
             Unavailable: where the output begins is not known yet.
             ConfigurationError: the output had another number of shards.
         """
-        output, of_all = self._output, None
+        output = self._output
         if self._shard.count > 1 and not has_run(progress):
             of_all = other_shards.beginning(
                 self._context.log,
@@ -621,7 +620,7 @@ class DeliveryService:
             )
             after = shard_begins_after(output.name, of_all, self._partitions, self._shard)
             if after is not None:
-                return after, of_all
+                return after
         has_delivered = has_run(progress) or self._live_has_any()
         left_out = output_begins_after(self._reader().gone_upto, has_delivered=has_delivered)
         if left_out:
@@ -633,15 +632,13 @@ class DeliveryService:
                 upto=left_out,
                 upto_ms=self.status.detail["left_out_ms"],
             )
-        return left_out, of_all
+        return left_out
 
-    def _record_beginning(
-        self, delivery: CorrectedDelivery, of_all: DeliveryProgress | None
-    ) -> None:
-        """Record where the output begins, before any topic gets a record, if it begins late or has
-        shards (DE9, DE12).
+    def _record_beginning(self, delivery: CorrectedDelivery) -> None:
+        """Record where the output begins, before its corrected topic gets a record (DE12). The live
+        half fails over again if that is late: it begins there, too (DE9).
         """
-        run = delivery.beginning(of_all)
+        run = delivery.beginning()
         if run is None:
             return
         writer, at = self._writing(), TopicPartition(self._progress_topic, 0)
@@ -650,7 +647,7 @@ class DeliveryService:
         for name in dict.fromkeys((self._name, self._output.name)):
             writer.send(at, control_records.encode(replace(own, output=name)), name.encode())
         writer.commit()
-        if self._live is not None:
+        if self._live is not None and run.first > BEGINNING:
             self._live.restart()
 
     def _wait_for(self, text: str | None) -> None:

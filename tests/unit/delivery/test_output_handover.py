@@ -11,6 +11,7 @@ from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.delivery import has_run
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.identifiers import RecordId
 from harness import outputs
@@ -264,13 +265,33 @@ def test_a_crash_of_a_new_shard_before_it_has_passed_all_is_answered_by_the_ends
     assert not world.progress("out.2-0")[-1].inherited
 
 
-def test_rejected_results_are_there_once(world: World) -> None:
+def small_topic(world: World) -> None:
+    """Create the output's topic, which takes small records only."""
     world.log.admin().create([TopicSettings("p.out", 5, config={"max.message.bytes": "300"})])
+
+
+def feed_large(world: World, every: int) -> None:
+    """Close bucket 1 with 20 results, of which one in ``every`` is too large for the topic."""
+    table = rows(1, 20).sort_by("event_time")
+    roads = [
+        text * 100 if n % every == 0 else text for n, text in enumerate(table["road"].to_pylist())
+    ]
+    world.replica.close_buckets(1, {1: table.set_column(1, "road", pa.array(roads))})
+
+
+def rejected(world: World) -> list[RecordId]:
+    return [
+        RecordId.parse((dict(headers)["anabranch-id"] or b"").decode())
+        for chunk in everything(world.log, "p.out.rejected", 5)
+        for headers in chunk.headers
+    ]
+
+
+def test_rejected_results_are_there_once(world: World) -> None:
+    small_topic(world)
     world.reshard(2)
     services = world.services()
-    table = rows(1, 20).sort_by("event_time")
-    roads = [text * 100 if n % 3 == 0 else text for n, text in enumerate(table["road"].to_pylist())]
-    world.replica.close_buckets(1, {1: table.set_column(1, "road", pa.array(roads))})
+    feed_large(world, 3)
     for service in services:
         drain(service, 1)
         service.stop()
@@ -280,13 +301,24 @@ def test_rejected_results_are_there_once(world: World) -> None:
         for service in services:
             drain(service, 1)
     taken = [ident for _, ident, _, _ in delivered(world.log, world.pipeline)]
-    rejected = [
-        RecordId.parse((dict(headers)["anabranch-id"] or b"").decode())
-        for chunk in everything(world.log, "p.out.rejected", 5)
-        for headers in chunk.headers
-    ]
-    assert len(rejected) == 7
-    assert sorted([*taken, *rejected]) == ids({1: 20})
+    assert len(rejected(world)) == 7
+    assert sorted([*taken, *rejected(world)]) == ids({1: 20})
+
+
+def test_rejected_results_of_a_torn_first_transaction_are_there_once(world: World) -> None:
+    small_topic(world)
+    (old,) = world.services()
+    feed_large(world, 1)
+    progress = TopicPartition("p.out.progress", 0)
+    before = world.log.partition(progress).end
+    for _ in range(STEPS):
+        if not rejected(world):
+            old.step()
+    world.log.cut(progress, before)  # a broker that had not the newest copy leads it now
+    assert not any(has_run(each) for each in world.progress("out"))
+    world.reshard(1, 5)
+    all_delivered(world.services(), 1)
+    assert sorted(rejected(world)) == ids({1: 20})
 
 
 def test_numbers_that_never_ran_are_ended_too(world: World) -> None:

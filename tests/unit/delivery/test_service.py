@@ -95,7 +95,7 @@ def test_several_buckets_go_in_one_transaction(world: World) -> None:
     world.check()
     assert [
         (p.first_bucket, p.last_bucket) for p in outputs.progress(world.log, world.pipeline)
-    ] == [(1, 20)]
+    ] == [(1, 0), (1, 20)], "where it begins, and one run"
 
 
 def test_a_large_bucket_goes_in_several_transactions(

@@ -24,11 +24,14 @@ its largest record and at its middle, until it is a single record. That record g
 rejected results instead, truncated if that topic rejects it, too. The topic of rejected results is
 handled like one more partition: its ids are read back, and progress records have its position.
 
+Where an output begins stands in its progress before any of its results is written: a run of no
+records. So whatever a transaction leaves, its replacement and its heirs know from where on to look
+for it.
+
 An output may be added to a pipeline whose blocks were deleted in part. It begins late, as a stage
-does (``protocol.stage.recovery``), as long as neither of its topics has anything. Where it begins
-late stands in the progress of its corrected topic before either one gets anything: a run of no
-records. So the other topic begins there too, and where only one has delivered, the other one waits
-for its blocks.
+does (``protocol.stage.recovery``), as long as neither of its topics has anything, and neither gets
+anything before that is recorded. So the live topic begins there too, and where only one has
+delivered, the other one waits for its blocks.
 
 *Shards* (``protocol.edge.shards``). An output with n shards is delivered by n processes. Each goes
 through the whole sequence, but writes only what belongs into its own partitions; so order within a
@@ -36,8 +39,8 @@ partition, and all that is said above, are each shard's own matter. A run of whi
 shard's is recorded, too, by its progress alone, so that what all have passed can be trimmed. Each
 shard has a partition of the topic of rejected results to itself, the one of its number.
 
-All shards begin at the same bucket: the first of them decides it and records it once, as a run of
-no records under the output's own name, and the others wait for that. The number of shards, and that
+All shards begin at the same bucket: the first of them decides it and records it once, under the
+output's own name, too, and the others wait for that. The number of shards, and that
 of partitions, is part of what progress records say: under another number a partition would be
 written by a shard that does not know what stands there. So a shard stops (code 2) where its own
 progress, or the beginning of all, says another. How the number changes all the same is in
@@ -70,7 +73,8 @@ Invariants:
         record names.
     DE11 a shard counts, compares and records only its own partitions (MB1); the positions of the
         others in its progress records are OTHERS.
-    DE12 all shards of an output begin at the same bucket. Once it is recorded, it never changes.
+    DE12 no result of an output is written before its progress says where it begins. All its shards
+        begin there; that of several never changes.
     DE13 an id before the bound of its partition is not written.
     DE14 as long as ids that retention has removed count as written, progress records keep the
         position that says so, and name nothing beyond those ids: a second crash finds the same.
@@ -471,19 +475,14 @@ class CorrectedDelivery:
         begins_after = output_begins_after(gone_upto, has_delivered=has_delivered)
         return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
 
-    def beginning(self, of_all: DeliveryProgress | None = None) -> Run | None:
+    def beginning(self) -> Run | None:
         """Return the run to record before anything is delivered, so that the beginning of the
-        output is known (DE9); None if it is recorded, or if the output begins at the beginning. Of
-        an output with shards the first shard alone records it (DE12); an inherited one knows it.
-
-        ``of_all``: what is recorded of all shards.
+        output is known (DE12); None if it is recorded. Of an output with shards the first shard
+        alone records it; an inherited one knows it.
         """
-        if self._inherited is not None:
-            is_new = False
-        elif self._shard.count == 1:
-            is_new = self._cursor > self._recorded
-        else:
-            is_new = self._shard.index == 0 and of_all is None and not self._has_run
+        if self._shard.index or self._inherited is not None:
+            return None
+        is_new = self._is_new or self._cursor > self._recorded
         return Run(self._cursor, self._cursor, ()) if is_new else None
 
     @property

@@ -8,7 +8,8 @@ record, and states the number of heirs. The first shard of the new number writes
 transaction of the old shard's id: that fences the old process, and settles what it had open. An old
 process that comes back either fences in turn, and then the heir writes its end anew; or it reads
 the end, and stops before it writes anything. So an end is final. A shard that never recorded
-anything gets an end without positions.
+anything gets an end without positions: it wrote no result unless another one had recorded where all
+of its number begin (DE12).
 
 Ends are written in the order of numbers, and of shards in each, each one after all before it were
 seen to name the heirs that the file says. So of two files that differ one continues at most. The
@@ -121,7 +122,8 @@ def inherited(
     before: Sequence[EndedShards],
     own: DeliveryProgress | None = None,
 ) -> Inherited | None:
-    """Return what ``shard`` inherits (OH3, OH4); None if nothing was ever delivered.
+    """Return what ``shard`` inherits (OH3, OH4); None if no earlier shard has begun, so that none
+    has written anything.
 
     Args:
         output: Name of the output, for messages.

@@ -173,8 +173,8 @@ def begun_late(after: int) -> DeliveryProgress:
     return machine.progress(run, 0)
 
 
-def test_de9_where_an_output_begins_late_is_recorded_before_it_delivers() -> None:
-    assert fresh().beginning() is None, "at the beginning"
+def test_de12_where_an_output_begins_is_recorded_before_it_delivers() -> None:
+    assert fresh().beginning() == Run(RecordId(1, 0), RecordId(1, 0), ()), "at the beginning, too"
     assert CorrectedDelivery("out", progress(), (0, 0, 0), (9, 9, 9)).beginning() is None
     record = begun_late(2)
     assert (delivery.begin_of(record), delivery.end_of(record)) == (RecordId(3, 0), RecordId(3, 0))

@@ -100,7 +100,7 @@ def fail_over(topic: Topic, upto: int, shard: Shard) -> CorrectedDelivery:
             if ident is not None:
                 machine.found(ident)
     machine.recovered(upto)
-    if run := machine.beginning(topic.beginnings.get(number)):
+    if run := machine.beginning():
         topic.beginnings[number] = machine.progress(run, 0)
         topic.progress.setdefault((number, shard.index), []).append(machine.progress(run, 0))
     return machine
@@ -240,3 +240,14 @@ def test_every_id_once_whatever_becomes_of_transactions(
         for p in topic.partitions[:partitions]:
             ids = [ident for ident in p if ident is not None]
             assert ids == sorted(ids)
+
+
+def test_a_dead_letter_of_a_torn_first_transaction_is_found_by_its_heir() -> None:
+    """The only shard leaves a result in its partition of the rejected ones, and no progress of it;
+    one of three shards has the partition that the result belongs to.
+    """
+    sizes = {1: 1, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 7: 3, 8: 9}
+    topic = deliver(1, sizes, 3, ["torn without progress"], 1.0, [1, 3])
+    rejected = [ident for p in topic.partitions[3:] for ident in p if ident is not None]
+    assert sorted(rejected) == [RecordId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
+    assert rejected[0] == RecordId(1, 0), "it is still where the only shard left it"

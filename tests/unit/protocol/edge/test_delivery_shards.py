@@ -114,11 +114,9 @@ def test_de12_the_first_shard_records_where_all_begin_and_no_other_does() -> Non
     late = process(None, Shard(0, 2), after=4)
     assert late.beginning() == Run(RecordId(5, 0), RecordId(5, 0), ())
     assert not has_run(begun(4))
-    assert first.beginning(begun(0)) is None
-    assert process(begun(4), Shard(0, 2)).beginning(begun(4)) is None
     positions = tuple((p, OTHERS if p in {1, 3} else 5) for p in (0, 1, 2, 3, REJECTED))
     assert process(recorded(positions), Shard(0, 2)).beginning() is None, "it has delivered"
-    assert process(None, after=4).beginning(begun(4)) is None
+    assert process(None, after=4).beginning() is None
 
 
 @pytest.mark.parametrize("after", [0, 4])
