@@ -190,8 +190,8 @@ class LogAdmin(Protocol):
     """Administrator of topics."""
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create the missing ones of ``topics`` (safe to race). Return how existing ones differ
-        from the wanted settings, as sentences.
+        """Create the missing ones of ``topics`` (safe to race), which can be written to when this
+        returns. Return how existing ones differ from the wanted settings, as sentences.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request.

@@ -29,6 +29,7 @@ from anabranch.adapters.kafka.errors import (
     no_answer,
     translated,
 )
+from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.adapters.kafka.request_client import RequestClient
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
@@ -76,9 +77,9 @@ class KafkaLogAdmin:
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create the missing ones of ``topics`` and wait until each has a leader. Return notes for
-        people, as sentences: how existing topics differ from the wanted settings, and which new
-        topics have one copy although the cluster could keep more.
+        """Create the missing ones of ``topics`` and wait until the leaders of their partitions can
+        be written to. Return notes for people, as sentences: how existing topics differ from the
+        wanted settings, and which new topics have one copy although the cluster could keep more.
 
         Raises:
             Unavailable: the broker did not answer, rejected the request, or a new topic did not
@@ -113,7 +114,9 @@ class KafkaLogAdmin:
             )
         )
         old = {topic.name for topic in existing}
-        made = {topic.name: self._copies[topic.name] for topic in topics if topic.name not in old}
+        new = [topic for topic in topics if topic.name not in old]
+        self._await_leaders([TopicPartition(t.name, i) for t in new for i in range(t.partitions)])
+        made = {topic.name: self._copies[topic.name] for topic in new}
         return [*too_few_copies(made, self._brokers), *self._differences(existing)]
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
@@ -180,14 +183,15 @@ class KafkaLogAdmin:
         return self._configurations([topic])[topic]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions to a topic until it has ``partitions``, and wait until these have leaders.
-        Nothing happens if it has as many already.
+        """Add partitions to a topic until it has ``partitions``, and wait until their leaders can
+        be written to. Nothing happens if it has as many already.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request, or they did not appear
                 in time.
         """
-        if self.partitions([topic]).get(topic, 0) >= partitions:
+        before = self.partitions([topic]).get(topic, 0)
+        if before >= partitions:
             return
         futures = self._open().create_partitions(
             [NewPartitions(topic, partitions)],
@@ -202,6 +206,7 @@ class KafkaLogAdmin:
                 else ""
             )
         )
+        self._await_leaders([TopicPartition(topic, i) for i in range(before, partitions)])
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets permanently, for all readers.
@@ -358,6 +363,34 @@ class KafkaLogAdmin:
             if time.monotonic() >= deadline:
                 raise Unavailable(text)
             time.sleep(_APPEAR_PAUSE_S)
+
+    def _await_leaders(self, places: Sequence[TopicPartition]) -> None:
+        """Wait until the leaders of the new partitions ``places`` answer for them. A broker is
+        listed as the leader before it knows of it itself, and a producer that writes meanwhile may
+        lose its first records without an error (``adapters.kafka.writer``).
+
+        Raises:
+            Unavailable: one does not answer in time.
+        """
+        waiting = set(places)
+        if not waiting:
+            return
+        reader = KafkaLogReader(
+            lambda: self._settings, committed=False, headers=False, timestamps=False
+        )
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            while waiting := waiting - reader.ends(waiting, round(self._timeout_s * 1000)).keys():
+                if time.monotonic() >= deadline:
+                    raise Unavailable(
+                        _listed(
+                            "the leaders of new topics do not answer yet",
+                            {at.topic for at in waiting},
+                        )
+                    )
+                time.sleep(_APPEAR_PAUSE_S)
+        finally:
+            reader.close()
 
     def _configurations(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]

@@ -4,18 +4,26 @@ client answers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import (
+    ClusterMetadata,
+    NewPartitions,
+    NewTopic,
+    PartitionMetadata,
+    TopicMetadata,
+)
 
 from anabranch.adapters.kafka import admin as under_test
 from anabranch.adapters.kafka import request_client
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
 from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import LocalProtocolError, Unavailable
 
@@ -96,6 +104,64 @@ def test_records_are_deleted_only_where_every_partition_has_a_leader() -> None:
     made, _ = admin(reports=topic(1, -1))
     with pytest.raises(Unavailable, match="leaders of reports: not every partition has one"):
         made.delete_before({TopicPartition("reports", 0): 3})
+
+
+class Reader:
+    """Fake of a reader. The leaders of more and more partitions answer."""
+
+    def __init__(self) -> None:
+        self.led = 0
+        self.is_closed = False
+
+    def ends(self, places: Collection[TopicPartition], _wait_ms: int) -> dict[TopicPartition, int]:
+        found = {at: 0 for at in places if at.partition < self.led}
+        self.led += 1
+        return found
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_new_partition_is_there_when_its_leader_answers(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """A broker is listed as the leader before it knows of it, and a writer's first records may be
+    lost meanwhile.
+    """
+    made, client = admin(old=topic(1, 1, 1))
+    reader, now = Reader(), SimpleNamespace(s=0.0)
+
+    def pause(_: float) -> None:
+        now.s += 100 if is_late else 0
+
+    def created(topics: list[NewTopic], **_: float) -> dict[str, Future[Any]]:
+        return {each.topic: done(each.topic, each.num_partitions) for each in topics}
+
+    def grown(topics: list[NewPartitions], **_: float) -> dict[str, Future[Any]]:
+        return {each.topic: done(each.topic, each.new_total_count) for each in topics}
+
+    def done(name: str, partitions: int) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(None)
+        client.topics[name] = topic(*[1] * partitions)
+        return future
+
+    monkeypatch.setattr(client, "create_topics", created, raising=False)
+    monkeypatch.setattr(client, "create_partitions", grown, raising=False)
+    monkeypatch.setattr(under_test, "KafkaLogReader", lambda *_, **__: reader)
+    monkeypatch.setattr(under_test, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=pause))
+    if is_late:
+        with pytest.raises(Unavailable, match="do not answer yet: new"):
+            made.create([TopicSettings("new", 2)])
+    else:
+        made.create([TopicSettings("new", 2)])
+        assert reader.led == 3
+        made.grow("old", 6)
+        assert reader.led == 7
+        made.grow("old", 6)
+        assert reader.led == 7
+    assert reader.is_closed
 
 
 @pytest.mark.parametrize("call", ["partitions", "delete_before"])
