@@ -186,6 +186,18 @@ class StreamView:
         self._blocks.close()
 
 
+def shortened(log: EventLog, topic: str, known: Iterable[bytes]) -> list[bytes]:
+    """Return why each record of the dead-letter topic ``topic`` was rejected: the one of ``known``
+    that its reason contains, else the whole reason.
+    """
+    reasons = [
+        dict(headers)["anabranch-error"] or b""
+        for chunk in everything(log, topic)
+        for headers in chunk.headers
+    ]
+    return [next((text for text in known if text in reason), reason) for reason in reasons]
+
+
 def until_decided(log: EventLog, *topics: str) -> None:
     """Wait until no transaction is open in ``topics``: a commit is answered a moment before
     committed readers see it, partition by partition.
