@@ -103,10 +103,11 @@ def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:
     letters.add(CHUNK, 0, why)
     letters.add(CHUNK, 1, why)
     log.fail_next(FailingOperation.FLUSH, applied=1)
+    log.fail_next(FailingOperation.FLUSH, applied=-1)
     log.fail_next(FailingOperation.FLUSH, applied=0)
     letters.flush()
     (found,) = everything(log, "dead", 2)
-    assert found.values == [b"{", b"{", None]
+    assert found.values == [b"{", None, b"{", None]
 
 
 def test_a_log_that_never_says_what_became_of_them_is_given_up(log: LocalEventLog) -> None:

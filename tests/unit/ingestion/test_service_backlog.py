@@ -71,7 +71,7 @@ def test_a_crash_loses_and_repeats_nothing(steps: int) -> None:
     check(world, world.process())
 
 
-@pytest.mark.parametrize("applied", [0, 1, None])
+@pytest.mark.parametrize("applied", [0, 1, -1, None])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("topic", ["p.reports.blocks.0", "p.reports.boundaries"])
 def test_an_unknown_outcome_loses_and_repeats_nothing(

@@ -51,8 +51,9 @@ class LocalCluster:
         """Make the next ``operation`` (on ``topic``, if given) raise ``error``.
 
         ``applied`` is the extent to which it takes effect nevertheless: for a flush the number of
-        records that reach the log (None: all), for a commit or abort 0 or None (it happens). Faults
-        queue: each call makes one more operation fail.
+        records that reach the log (None: all; below 0: so many of the last ones, as where a broker
+        refuses the first batch and accepts the next), for a commit or abort 0 or None (it happens).
+        Faults queue: each call makes one more operation fail.
         """
         with self.changed:
             self._faults.append(PlannedFault(operation, error, applied, topic))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from anabranch.protocol.errors import AnabranchError
+
+T = TypeVar("T")
 
 
 class FailingOperation(Enum):
@@ -30,3 +34,9 @@ class PlannedFault:
     """Extent to which the operation takes effect nevertheless, as in ``fail_next``."""
     topic: str | None
     """Topic whose operation fails; None: any."""
+
+    def of(self, sent: Sequence[T]) -> Sequence[T]:
+        """Return those of the records ``sent`` that reach the log all the same."""
+        if self.applied is None:
+            return sent
+        return sent[: self.applied] if self.applied >= 0 else sent[self.applied :]

@@ -70,8 +70,7 @@ class LocalLogWriter:
         with self._log.changed:
             sent, self._sent = self._sent, []
             fault = self._log.fault(FailingOperation.FLUSH, {each.at.topic for each in sent})
-            applied = sent if fault is None or fault.applied is None else sent[: fault.applied]
-            delivered, rejected = self._append(applied)
+            delivered, rejected = self._append(sent if fault is None else fault.of(sent))
             self._log.changed.notify_all()
             if fault is not None:
                 raise self._break(fault.error("planned failure of a flush"))
