@@ -138,6 +138,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "minority_believed": 30,
     "fenced_state_kept": 1852,
     "copies_less_than_is_claimed": 920738,
+    "stops_what_is_about_to_begin": 88,
     "fence_ignored": 129,
     "failure_begins_unread": 242,
     "patient_output_shows_at_once": 137,

@@ -153,6 +153,11 @@ class HostedReplica:
         """Whether the replica has ended for good."""
         return self._thread is None and self._again_ms is None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a replica runs in the slot, or is starting or ending there."""
+        return self._thread is not None
+
     def request_stop(self) -> None:
         """Ask the replica to stop, and restart it no more. ``join`` waits for its end."""
         self._again_ms = None

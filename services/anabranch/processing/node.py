@@ -423,16 +423,22 @@ class Node:
         it runs there, or stops. If its log cannot be read, the next round tries again.
         """
         with contextlib.suppress(AnabranchError):
+            made = self._made.get(label)
             if self._stays(label, places):
                 self._kept.add(label)
-            else:
+            elif (
+                not self._may_stay(label, places)
+                or not hosted.is_running
+                or made is None
+                or made.begin_right.withdraw()
+            ):
                 self._leaving.add(label)
                 hosted.request_stop()
+            # Else it begins an epoch just now, behind the end of its log that was read.
 
     def _remove_ended(self, label: str, places: Places) -> None:
         """Remove a replica that ended for good. Start it again if its newest epoch began on this
-        node and its place is elsewhere (PC5): it began that epoch just as it was asked to stop, so
-        no other node runs it.
+        node and its place is elsewhere (PC5): its log could not be read when it ended.
         """
         with contextlib.suppress(AnabranchError):  # the next round tries again
             goes_on = places.node_of(label) != self._node and self._stays(label, places)
@@ -443,10 +449,13 @@ class Node:
 
     def _stays(self, label: str, places: Places) -> bool:
         """Return whether the replica ``label``, whose place is elsewhere, keeps running here."""
-        is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
+        return self._may_stay(label, places, runs_here=self._runs_on(label) == self._node)
+
+    def _may_stay(self, label: str, places: Places, *, runs_here: bool = True) -> bool:
+        """Return the same, given whether the replica's newest epoch began here (``runs_here``)."""
         return self._is_wanted(label) and goes_on(
-            runs_here=self._runs_on(label) == self._node,
-            is_passive=is_passive,
+            runs_here=runs_here,
+            is_passive=self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive",
             is_removed=not places.node_of(label),
         )
 

@@ -15,6 +15,7 @@ from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage.recovery import Comparison
 
 if TYPE_CHECKING:
+    from anabranch.ports import Condition
     from anabranch.process.frame import ServiceContext
     from anabranch.processing.input_followers import InputFollowers
     from anabranch.processing.inputs import StageInputs
@@ -50,6 +51,30 @@ def pause_start(context: ServiceContext) -> None:
     context.clock.sleep_ms(_PAUSE_MS)
 
 
+class BeginRight:
+    """Right of one process of a replica to begin an epoch. The process uses it, once and for good,
+    before it appends the record; its node withdraws it if the replica's place is elsewhere. Of both
+    the first counts (PC5): no process is stopped that begins just then.
+    """
+
+    def __init__(self, lock: Condition) -> None:
+        """Grant the right. ``lock``: held for moments by both threads."""
+        self._lock = lock
+        self._is_used = self._is_withdrawn = False
+
+    def use(self) -> bool:
+        """Use the right. Return False if it was withdrawn."""
+        with self._lock:
+            self._is_used = not self._is_withdrawn
+            return self._is_used
+
+    def withdraw(self) -> bool:
+        """Withdraw the right. Return False if it was used."""
+        with self._lock:
+            self._is_withdrawn = not self._is_used
+            return self._is_withdrawn
+
+
 class StartingProcess(HostProcess):
     """Process of one replica, which begins an epoch unless another node has the replica by now."""
 
@@ -66,6 +91,8 @@ class StartingProcess(HostProcess):
         standby that becomes the primary, if any, which measures the failover.
         """
         super().__init__(context.clock, lock=inputs.changed, log_lock=context.threads.turn())
+        self.begin_right = BeginRight(context.threads.condition())
+        """Right to begin the epoch. The replica sets its own one, which its node may withdraw."""
         self._context, self._own = context, own
         self._contact, self._checkpoint = inputs.contact, checkpoint
         self._node_load, self._warm_standby = node_load, warm_standby
@@ -84,13 +111,15 @@ class StartingProcess(HostProcess):
 
         Raises:
             Fenced: another node has begun the replica meanwhile.
-            StoppingError: this process was told to stop.
+            StoppingError: this process was told to stop, or its node has withdrawn the right.
         """
         own = self._own
         if self._context.stopping.is_set():
             raise StoppingError
         if has_left(log_state.node(own.replica), own.node, has_place=own.has_place):
             raise Fenced(f"{own.label} runs on another node by now")
+        if not self.begin_right.use():
+            raise StoppingError
         self._passed("log")
 
     def epoch_begun(self) -> None:

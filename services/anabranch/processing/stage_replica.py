@@ -31,6 +31,7 @@ from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
 from anabranch.processing.replica_identity import ReplicaIdentity
 from anabranch.processing.replica_report import ReplicaReport
 from anabranch.processing.replica_start import (
+    BeginRight,
     StageRecovery,
     StartingProcess,
     StoppingError,
@@ -98,6 +99,8 @@ class StageReplica:
         pipeline, label = context.pipeline, context.settings.name
         self.move = NO_MOVE
         """Move of the replica to another node. The node sets it before ``start``."""
+        self.begin_right = BeginRight(context.threads.condition())
+        """Right to begin an epoch, which the node may withdraw."""
         self.node_load = NodeLoad(pipeline, context.clock, engine.cores)
         """Load of the node, whose stages share its cores. The node sets it before ``start``."""
         self.lost_input = False
@@ -265,14 +268,16 @@ class StageReplica:
     def _new_primary(self, prepared: PreparedStage, neighbours: Neighbours) -> Primary:
         """Build the primary; it has no epoch yet."""
         context, own, disk = self._context, self._own, self._checkpoint.disk
+        process = StartingProcess(
+            context, own, self._followers, self._checkpoint, self.node_load, self._warm_standby
+        )
+        process.begin_right = self.begin_right
         runner = ReplicaRunner(
             self._followers.readers,
             self._boundary_writer(prepared),
             disk,
             stage_rules(context.log, context.pipeline, own.stage_name, self._engine, prepared),
-            StartingProcess(
-                context, own, self._followers, self._checkpoint, self.node_load, self._warm_standby
-            ),
+            process,
             neighbours.control,
         )
         return Primary(context, own, prepared, disk, runner, self._report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulation.planting import Mutant
+from simulation.planting import FEDERATION, Mutant
 
 _PRIMARY: Final = "processing.primary:Primary"
 
@@ -43,6 +43,15 @@ PROCESSES: Final = (
         "if False:",
         "PC5",
         scenario="moved",
+        by=("moves",),
+    ),
+    Mutant(
+        "stops_what_is_about_to_begin",
+        "processing.node:Node._leave",
+        "or made.begin_right.withdraw()",
+        "or made.begin_right.withdraw() or True",
+        "PC5",
+        scenario=FEDERATION,
         by=("moves",),
     ),
     Mutant(

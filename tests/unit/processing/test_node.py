@@ -30,6 +30,7 @@ from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
+from anabranch.processing.replica_start import BeginRight
 from anabranch.protocol.control.idle_node import IDLE_FOR_MS
 from anabranch.protocol.control.records import (
     Move,
@@ -80,6 +81,7 @@ class Waiting:
         self.has_place = has_place
         self.stopping = context.stopping
         self.lost_input = self.proves_input = False
+        self.begin_right = BeginRight(threading.Condition())
         self.status, self.dies_of = ServiceStatus(), None
         MADE.append(self)
 
@@ -395,6 +397,36 @@ def detail(node: Node, name: str) -> object:
     node.step()
     stages: Any = node.status.detail["stages"]
     return stages[0].get(name)
+
+
+def test_n5_one_that_begins_just_as_its_place_moves_away_is_not_stopped(world: World) -> None:
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    world.move(OLD)
+    assert MADE[1].begin_right.use(), "its record is on its way"
+    for _ in range(3):
+        assert shown(new) == {"s.0": "standby"}
+    assert not MADE[1].stopping.is_set()
+    MADE[1].begin()
+    becomes(new, {"s.0": "running"})
+    assert len(MADE) == 2, "the same one"
+
+
+def test_n5_one_that_failed_where_it_had_begun_is_not_started_again_when_another_has_it(
+    world: World,
+) -> None:
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    assert MADE[0].begin_right.use()
+    MADE[0].dies_of = RuntimeError("failed")  # type: ignore[assignment]
+    becomes(old, {"s.0": "restarting"})
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    MADE[1].begin()
+    becomes(old, {})
+    assert len(MADE) == 2
 
 
 def test_n5_one_that_began_just_when_it_was_told_to_stop_runs_until_the_other_node_has_it(

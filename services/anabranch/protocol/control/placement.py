@@ -40,7 +40,7 @@ Invariants:
     PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a
         move that cannot come to its end takes nothing away. One that was removed, and a process of
         a passive stage, for which another one stands by, ends where its place is no more. One that
-        is to stop begins no epoch; if it has just begun one, the node starts it again.
+        is to stop begins no epoch, and one that begins an epoch just then is not stopped.
     PC6 A move is under way until the replica begins an epoch where its place is, or until it is
         withdrawn: by a record that moves it to where it runs, with the reason.
     PC7 A move that names the node from which it moves the replica counts only while that node has

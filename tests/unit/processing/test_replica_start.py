@@ -1,0 +1,62 @@
+"""A replica's process begins an epoch, or its node stops it: whichever comes first."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.process.threads import OWN_THREADS
+from anabranch.processing.replica_start import BeginRight, StartingProcess, StoppingError
+from anabranch.protocol.errors import Fenced
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import EpochStarted
+
+
+class Starting:
+    """A process of replica 0 on north.0 that is about to begin an epoch."""
+
+    def __init__(self, *, has_place: bool = True) -> None:
+        self.stopping, self.right = threading.Event(), BeginRight(OWN_THREADS.condition())
+        self.log_state = LogState(["0"])
+        context = SimpleNamespace(clock=VirtualClock(), threads=OWN_THREADS, stopping=self.stopping)
+        own = SimpleNamespace(node="north.0", has_place=has_place, replica="0", label="s.0")
+        inputs = SimpleNamespace(changed=OWN_THREADS.condition(), contact=None)
+        nothing = cast("Any", None)
+        self.made = StartingProcess(
+            cast("Any", context),
+            cast("Any", own),
+            cast("Any", inputs),
+            nothing,
+            nothing,
+            None,
+        )
+        self.made.begin_right = self.right
+
+    def begin(self) -> None:
+        self.made.may_begin(self.log_state)
+
+
+def test_n5_the_first_counts() -> None:
+    used, withdrawn = Starting(), Starting()
+    used.begin()
+    assert not used.right.withdraw()
+    assert withdrawn.right.withdraw()
+    with pytest.raises(StoppingError):
+        withdrawn.begin()
+    assert withdrawn.right.withdraw(), "it stays so"
+
+
+def test_n5_who_may_not_begin_uses_no_right() -> None:
+    stopped, replaced = Starting(), Starting(has_place=False)
+    stopped.stopping.set()
+    with pytest.raises(StoppingError):
+        stopped.begin()
+    replaced.log_state.apply(0, EpochStarted("0", "f", "0" * 32, node="north.1"))
+    with pytest.raises(Fenced, match="another node"):
+        replaced.begin()
+    assert stopped.right.withdraw()
+    assert replaced.right.withdraw()
