@@ -76,7 +76,7 @@ PROCESSES: Final = (
         "nothing_is_stored",
         "processing.own_checkpoint:OwnCheckpoint.open",
         "store_use=self._store_use",
-        "store_use=StoreUse.NONE",
+        "store_use=type(self._store_use).NONE",
         "TI6",
         ("store",),
         by=("progress", "ends"),
