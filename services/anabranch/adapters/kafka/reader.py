@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka.client_log import LOGGER
@@ -242,10 +242,13 @@ class KafkaLogReader:
         wait_s = self._timeout_s if wait_ms is None else wait_ms / 1000
         deadline = time.monotonic() + wait_s
         while True:
+            client = self._question_client()
             try:
-                answer = self._question_client().get_watermark_offsets(
+                low, high = client.get_watermark_offsets(
                     KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False
                 )
+                if low == high:
+                    low = _first_offset(client, at, max(LEAST_WAIT_S, deadline - time.monotonic()))
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
@@ -256,8 +259,7 @@ class KafkaLogReader:
                     cause, Request.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
             self._answered()
-            low, high = answer
-            return int(low), int(high)
+            return int(low), max(int(low), int(high))
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
         """Return the first offset whose record has a timestamp of ``time_ms`` or later; the end if
@@ -266,6 +268,8 @@ class KafkaLogReader:
         Raises:
             Unavailable: no answer, or no such partition.
         """
+        # Before the other question: a record that is written between both is not passed over.
+        end = self.offsets(at)[1]
         try:
             (found,) = self._question_client().offsets_for_times(
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
@@ -280,7 +284,7 @@ class KafkaLogReader:
             raise translated(
                 found.error, Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             )
-        return int(found.offset) if found.offset >= 0 else self.offsets(at)[1]
+        return int(found.offset) if found.offset >= 0 else end
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """Return the end offsets of ``places``, by one request to each leader. Partitions whose
@@ -504,6 +508,26 @@ class KafkaLogReader:
         never_found = is_unresolved(error) and not self._reached
         if self._failure is None and (never_found or ends_reading(error)):
             self._failure = translated(error, Request.FETCHING, "reach the broker")
+
+
+def _first_offset(client: Consumer, at: TopicPartition, wait_s: float) -> int:
+    """Ask for the first offset of ``at`` alone, by the call that finds offsets for times, which
+    accepts the beginning as a time.
+
+    For both ends librdkafka (2.16) sends two requests. If the broker refuses the first one, as it
+    is not the partition's leader yet, and answers the second, and both answers arrive together,
+    ``get_watermark_offsets`` drops the refusal and returns the end as the beginning, too
+    (``rd_kafka_query_wmark_offsets_resp_cb``): a log with records seems to have none.
+
+    Raises:
+        KafkaException: no answer, or the broker refuses.
+    """
+    (found,) = client.offsets_for_times(
+        [KafkaPartition(at.topic, at.partition, OFFSET_BEGINNING)], timeout=wait_s
+    )
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return int(found.offset)
 
 
 def _failure_at(at: TopicPartition, offset: int, error: KafkaError) -> AnabranchError:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka import reader as under_test
@@ -19,7 +19,7 @@ from anabranch.adapters.kafka.header_names import UNKNOWN_NAME
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import AnabranchError, DataMissing, RecordDamaged
+from anabranch.protocol.errors import AnabranchError, DataMissing, RecordDamaged, Unavailable
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("u", 0)
@@ -82,6 +82,10 @@ class Consumer:
     queue: list[Message] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    watermarks: list[tuple[int, int]] = field(default_factory=list)
+    """Next answers to the question for both ends of a log."""
+    times: list[Callable[[KafkaPartition], KafkaPartition]] = field(default_factory=list)
+    """Next answers to the question for the offset of a time, before those of ``ends``."""
     made: int = 0
     closed: int = 0
     assigned: dict[int, int] = field(default_factory=dict)
@@ -103,7 +107,16 @@ class Consumer:
         partitions = {number: SimpleNamespace(leader=at) for number, at in enumerate(leaders)}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
 
+    def get_watermark_offsets(
+        self, place: KafkaPartition, timeout: float, *, cached: bool
+    ) -> tuple[int, int]:
+        assert timeout > 0
+        assert not cached
+        return self.watermarks.pop(0)
+
     def offsets_for_times(self, places: list[KafkaPartition], timeout: float) -> list[Any]:
+        if self.times:
+            return [self.times.pop(0)(place) for place in places]
         assert 0 < timeout <= 1.0
         if any(TopicPartition(p.topic, p.partition) not in self.ends for p in places):
             raise KafkaException(KafkaError(PASSING))
@@ -439,6 +452,60 @@ class TestIdle:
         waiting()
         reader.assign({A: 7, B: 0})
         assert (waiting(), waiting()) == (1, 2)
+
+
+class TestOffsets:
+    """Where a log begins and ends."""
+
+    def test_a_log_that_seems_empty_is_asked_for_its_beginning_alone(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
+        """The client gives the end twice if the broker has refused the question for the other."""
+        asked: list[int] = []
+
+        def first(place: KafkaPartition) -> KafkaPartition:
+            asked.append(place.offset)
+            return KafkaPartition(place.topic, place.partition, 3)
+
+        consumer.watermarks, consumer.times = [(9, 9)], [first]
+        assert reader.offsets(A) == (3, 9)
+        assert asked == [OFFSET_BEGINNING]
+
+    def test_one_that_is_trimmed_in_between_has_no_end_before_its_beginning(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
+        consumer.watermarks = [(9, 9)]
+        consumer.times = [lambda place: KafkaPartition(place.topic, place.partition, 12)]
+        assert reader.offsets(A) == (12, 12)
+
+    def test_one_that_has_records_is_asked_once(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
+        consumer.watermarks = [(3, 9)]
+        assert reader.offsets(A) == (3, 9)
+
+    def test_where_the_beginning_is_refused_alone_too_there_is_no_answer(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
+        def refused(place: KafkaPartition) -> Any:
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return SimpleNamespace(topic=place.topic, offset=-1, error=error)
+
+        consumer.watermarks, consumer.times = [(9, 9)], [refused]
+        with pytest.raises(Unavailable):
+            reader.offsets(A)
+
+    def test_a_time_after_all_records_leads_to_an_end_from_before_the_question(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
+        """A record that is written while it is asked is read."""
+
+        def none_yet(place: KafkaPartition) -> KafkaPartition:
+            consumer.watermarks = [(3, 10)]
+            return KafkaPartition(place.topic, place.partition, -1)
+
+        consumer.watermarks, consumer.times = [(3, 9)], [none_yet]
+        assert reader.offset_from(A, 1_700_000_000_000) == 9
 
 
 class TestQuestions:
