@@ -433,8 +433,6 @@ def _tried_no_more(run: Run, readings: Mapping[str, streams.Reading]) -> list[st
     """
     if run.options.inherited_parts_max is not None:  # another branch may have no room to begin
         return []
-    if run.options.scenario in OVERLOADS:  # one batch takes all that an overload left, for seconds
-        return []
     wrong: list[str] = []
     forks: dict[str, list[tuple[int, int]]] = {}
     for at_ms, who, what, facts in run.history.events:

@@ -501,12 +501,20 @@ def _gives_up_early(
     ]
 
 
+_PASSES: Final = (0, 3)
+"""Choices of a branch's failure of a temporary cause (``engine.branch_failure``), before its blocks
+are written and after, that are drawn where a batch takes several buckets, too. Few: how late
+results are is judged only where nothing but an input fails.
+"""
+
+
 def _overload_is_worse(
     options: Options, replicas: Sequence[str], rng: random.Random
 ) -> list[Fault]:
     """In some seeds an input falls silent within a rush, or so that it comes back when the rush
     begins; in some a replica is struck in the overload, or in the corrections after it. Where each
-    bucket has a batch of its own the query of a branch fails in the rush (drawn apart).
+    bucket has a batch of its own the query of a branch fails in the rush, and in some others it
+    fails of what may pass (both drawn apart).
     """
     begin_ms, end_ms = (each * options.bucket_ms for each in options.rush[:2])
     found = []
@@ -519,10 +527,11 @@ def _overload_is_worse(
         kind = rng.choice(("crash", "crash", "zombie", "pause"))
         at_ms = rng.randint(begin_ms + 1_000, end_ms + 5_000)
         found.append(Fault(at_ms, kind, rng.choice(replicas), rng.randrange(24), 500))
-    if not options.stages[0].is_batch_safe:
-        apart = random.Random(f"{options.seed}/branch fails")
-        at_ms = apart.randint(begin_ms + 2_000, end_ms)
-        found.append(Fault(at_ms, "branch fails", apart.choice(replicas), apart.randrange(24), 0))
+    apart, (first, *_) = random.Random(f"{options.seed}/branch fails"), options.stages
+    at_ms, replica = apart.randint(begin_ms + 2_000, end_ms), apart.choice(replicas)
+    choice = apart.randrange(24)
+    if not first.is_batch_safe or (choice in _PASSES and not first.bucket_percent):
+        found.append(Fault(at_ms, "branch fails", replica, choice, 0))
     return found
 
 

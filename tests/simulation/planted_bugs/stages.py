@@ -747,6 +747,16 @@ STAGES: Final = (
         by=("forks",),
     ),
     Mutant(
+        "stable_query_takes_all_before_the_next_try",
+        _REPLICA + "._rows_max",
+        "left_ms = abandoned.left_ms(position, now_ms)",
+        "left_ms = None",
+        "OV5, RE7",
+        scenario="overload",
+        needs=("branch fails",),
+        by=("forks",),
+    ),
+    Mutant(
         "share_is_not_written_with_the_batch",
         "codec.plan_offsets:offset_of",
         '{"kept": plan.kept, "shed": plan.shed}',

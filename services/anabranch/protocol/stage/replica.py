@@ -91,7 +91,8 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         what has come meanwhile would not be late: the stage would fork again at once. That the
         successor has passed the branch is not enough (RE5): it began with complete buckets.
     OV5 a branch that sheds and fails is not tried again until the stable query has passed what it
-        had run (RE7).
+        had run (RE7). If it failed for a transient reason the batches of the stable query end by
+        the end of the pause, or take no longer than one of a branch: a fork waits for their end.
     OV6 it forks, too, where its node limits the rows that it keeps, and such a branch does not end
         before the limit (``protocol.stage.shed_choice``).
     OV7 on a node that runs one task at a time such a branch and its correction take turns: neither
@@ -327,6 +328,14 @@ class _Abandoned:
         """Return whether a query at ``position`` must not fork."""
         again = self.again_ms is not None and now_ms >= self.again_ms
         return position.bucket <= self.hole and not again
+
+    def left_ms(self, position: QueryPosition, now_ms: int) -> int | None:
+        """Return the time until a query at ``position`` may try another branch, in ms; None if only
+        its progress permits one.
+        """
+        if self.again_ms is None or position.bucket > self.hole:
+            return None
+        return max(0, self.again_ms - now_ms)
 
 
 class Replica:
@@ -713,7 +722,7 @@ class Replica:
         """Return the next plan of the stable query, even if it may not run it now (RE9)."""
         given_up = self.beginning.given_up
         last = given_up if position.bucket < given_up else None
-        most = self._rows_max()
+        most = self._rows_max(position, situation.now_ms)
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._bounds.correction_buckets
@@ -727,17 +736,21 @@ class Replica:
             last=span if last is None else min(last, span),
         )
 
-    def _rows_max(self) -> int:
+    def _rows_max(self, position: QueryPosition, now_ms: int) -> int:
         """Return the maximum number of rows of the stable query's next batch. For a stage that
-        sheds: as many as take a time that can be predicted, and beside a branch no longer than a
-        batch of it (OV3).
+        sheds: as many as take a time that can be predicted. Beside a branch that is no longer than
+        a batch of it (OV3), and before another branch may be tried no longer than that or than up
+        to then (OV5).
         """
-        most, load = self._batch_size.rows_max, self.load
+        most, load, abandoned = self._batch_size.rows_max, self.load, self._abandoned
         if load is None:
             return most
-        if self._branch is not None:
-            return min(most, load.rows_within(load.target_ms))
-        return min(most, load.rows_max)
+        left_ms = 0 if self._branch is not None else None
+        if left_ms is None and abandoned is not None:
+            left_ms = abandoned.left_ms(position, now_ms)
+        if left_ms is None:
+            return min(most, load.rows_max)
+        return min(most, load.rows_within(max(left_ms, load.target_ms)))
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
         """Return whether the stable query, whose next batch is ``plan``, must fork because the

@@ -12,7 +12,7 @@ from statistics import mean
 
 import pytest
 
-from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import Policy, waits_of
@@ -20,7 +20,7 @@ from anabranch.protocol.stage.correction_floor import OVERLOAD_WAIT_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST, shed_bound_ms, target_of
 from anabranch.protocol.stage.planner import PlanTraits
-from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
+from anabranch.protocol.stage.replica import BRANCH_RETRY_MS, INPUT_PARTS_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
 from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
 from harness.present import present
@@ -511,6 +511,22 @@ def test_ov5_a_branch_that_fails_is_not_tried_before_the_stable_query_has_passed
     bench.fail(StageFunctionError("only on part of the rows"))
     bench.run(200_000)
     assert bench.forks[1:] == [] or bench.position_at(bench.forks[1]) >= end
+
+
+@pytest.mark.parametrize("failed_s", [26, 30, 35])
+@pytest.mark.parametrize("times", [2, 4])
+def test_ov5_no_batch_of_the_stable_query_delays_the_next_try_of_a_branch(
+    times: float, failed_s: int
+) -> None:
+    """A fork waits for the end of a batch, and all that an overload has left waits for one."""
+    bench = run(step(times, until_s=60), failed_s)
+    bench.fail(DataMissing("blocks that may come back"))
+    failed_ms = bench.now_ms
+    bench.run(failed_ms + 10_000)
+    target_ms = target_of(WAITS.first_ms, WAITS.next_ms)
+    (again_ms,) = [at_ms for at_ms in bench.forks if at_ms > failed_ms]
+    assert again_ms - failed_ms <= BRANCH_RETRY_MS + target_ms + TICK_MS, "it was up to 5.2 s"
+    assert max(bench.late().values(), default=0) <= 2_000, "they were up to 4.4 s"
 
 
 def test_a_missing_input_of_an_overloaded_stage_is_gone_on_without() -> None:
