@@ -151,8 +151,10 @@ class KafkaSettings:
         }
 
     def producer(self) -> Options:
-        """Return the options of an idempotent writer: its retries neither duplicate nor reorder
-        records while it lives.
+        """Return the options of an idempotent writer. Its retries do not repeat records, except
+        where librdkafka (2.16) begins a new epoch: if the leader of one partition refuses a batch,
+        batches of other partitions whose answers were lost are written again, without an error
+        (its issue 4953). Whoever reads them counts each once.
         """
         return {
             **self._connection(),
