@@ -125,6 +125,8 @@ class LocalTransactionalWriter(LocalLogWriter):
         super().__init__(log)
         self._id = transactional_id
         self._transaction: Transaction | None = None
+        self._topics: set[str] = set()
+        """Topics that the transaction has written to."""
         with log.changed:
             log.epochs[transactional_id] = self._epoch = log.epochs.get(transactional_id, 0) + 1
             left_open = log.open.pop(transactional_id, None)
@@ -140,7 +142,7 @@ class LocalTransactionalWriter(LocalLogWriter):
             raise LocalProtocolError(message)
         with self._log.changed:
             self._fail(FailingOperation.BEGIN)
-            self._transaction = Transaction()
+            self._transaction, self._topics = Transaction(), set()
 
     def send_many(
         self,
@@ -182,6 +184,7 @@ class LocalTransactionalWriter(LocalLogWriter):
         self._fence()
         if sent:
             self._log.open[self._id] = transaction
+            self._topics |= {each.at.topic for each in sent}
         within = [
             Sent(
                 e.at,
@@ -218,7 +221,7 @@ class LocalTransactionalWriter(LocalLogWriter):
     def _end(self, operation: FailingOperation, transaction: Transaction, fate: Fate) -> None:
         with self._log.changed:
             self._fence()
-            fault = self._log.fault(operation, set())
+            fault = self._log.fault(operation, self._topics)
             if fault is None or fault.applied != 0:
                 self._settle(transaction, fate)
             if fault is not None:

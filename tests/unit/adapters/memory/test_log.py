@@ -52,6 +52,19 @@ def test_a_flush_of_unknown_outcome(
     assert fresh.flush()[0].offset == len(written)
 
 
+def test_a_fault_of_a_commit_waits_for_a_transaction_on_its_topic(log: LocalEventLog) -> None:
+    log.fail_next(FailingOperation.COMMIT, topic=A.topic)
+    writer = log.transactional_writer("w")
+    for _ in range(2):
+        writer.begin()
+        writer.send(B, b"0")
+        writer.commit()
+    writer.begin()
+    writer.send(A, b"0")
+    with pytest.raises(OutcomeUnknown):
+        writer.commit()
+
+
 @pytest.mark.parametrize(("applied", "seen"), [(None, [b"0"]), (0, [])])
 def test_a_commit_of_unknown_outcome(
     log: LocalEventLog, applied: int | None, seen: list[bytes]
