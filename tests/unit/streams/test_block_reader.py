@@ -24,6 +24,7 @@ from anabranch.protocol.limits import BLOCK_ROWS_MAX
 from anabranch.protocol.log.records import Part
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter
+from harness.sources import everything
 
 
 def topic(replica: str) -> str:
@@ -112,6 +113,31 @@ def test_a_row_that_is_larger_than_a_record_comes_back_from_its_segments(
     world.log.trim(TopicPartition(topic("0"), 0), parts[0].offset_next + 1)
     with pytest.raises(DataMissing):
         world.reader.read("0", [parts[1]])
+
+
+def test_records_that_the_client_wrote_twice_count_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers to some were lost, and it sent these again and said nothing (librdkafka 4953)."""
+    monkeypatch.setattr(blocks, "_SEGMENT_BYTES_MAX", 300)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 200)
+    texts = ["a" * 40, "b" * 700, "c" * 20]
+    part = world.write(4, pa.table({"text": texts, "event_time": [7] * 3}))
+    (chunk,) = everything(world.log, topic("0"))
+    sent = list(zip(chunk.values, chunk.headers, strict=True))
+    assert part.blocks == len(sent) > 5
+    assert sum(BlockHeaders.decode(headers).is_continued for _, headers in sent) > 2
+    at = TopicPartition(topic("0"), part.partition)
+    writer = world.log.writer()
+    for arrived in range(1, len(sent) + 1):
+        for answered in range(1, arrived + 1):
+            for value, headers in sent[:arrived] + sent[answered:]:
+                writer.send(at, value, headers=headers)
+            places = [place.offset for place in writer.flush()]
+            again = replace(part, offset_first=places[0], offset_next=places[-1] + 1)
+            found = world.reader.read("0", [again])
+            assert found is not None
+            assert found.column("text").to_pylist() == texts
 
 
 def test_segments_that_do_not_make_a_block_are_missing_data(world: World) -> None:
