@@ -1,5 +1,5 @@
-"""A link to a real broker on which a writer's first batch is refused as if the broker did not know
-the partition yet, and the second one, which was under way already, is not.
+"""A link to a real broker on which the first one of two requests is refused, as if the broker did
+not know the partition yet, and the second one, which was under way already, is not.
 """
 
 from __future__ import annotations
@@ -8,29 +8,38 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from enum import IntEnum
 
 from anabranch.local.drill_links import Link
 from anabranch.local.tcp_ports import LOOPBACK
 
-_PRODUCE: Final = 0
-"""Key of Kafka's request that writes."""
+
+class Kind(IntEnum):
+    """Kind of a request to Kafka, by its key."""
+
+    PRODUCE = 0
+    LIST_OFFSETS = 2
 
 
 class RefusingLink:
-    """Relay to a broker. It can hold back a request that writes to a topic until another one comes;
-    then it passes on both, the first one under the name of a topic that is not there.
+    """Relay to a broker. It can hold back a request for a topic until another one of the same kind
+    comes; then it passes on both, the first one under the name of a topic that is not there. Their
+    answers arrive together.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._topic = b""
+        self._kind = Kind.PRODUCE
+        self._joined = 0
+        """Number of answers that are passed on together with the one after each."""
         self.is_held = threading.Event()
         """A request is held back."""
 
-    def refuse(self, topic: str) -> None:
-        """Hold back the next request that writes to ``topic``."""
+    def refuse(self, topic: str, kind: Kind = Kind.PRODUCE) -> None:
+        """Hold back the next request of this ``kind`` for ``topic``."""
         self.is_held.clear()
+        self._kind = kind
         self._topic = topic.encode()
 
     @contextmanager
@@ -51,7 +60,7 @@ class RefusingLink:
 
     def _serve(self, client: socket.socket) -> None:
         with client, socket.create_connection((LOOPBACK, self._link.broker_port)) as broker:
-            threading.Thread(target=_pass_on, args=(broker, client), daemon=True).start()
+            threading.Thread(target=self._pass_answers, args=(broker, client), daemon=True).start()
             with suppress(OSError), client.makefile("rb") as requests:
                 self._pass_requests(requests.read, broker)
             with suppress(OSError):
@@ -59,21 +68,32 @@ class RefusingLink:
 
     def _pass_requests(self, read: Callable[[int], bytes], broker: socket.socket) -> None:
         held = b""
-        while size := read(4):
-            request = size + read(int.from_bytes(size, "big"))
-            writes = int.from_bytes(request[4:6], "big") == _PRODUCE
-            if writes and self._topic and self._topic in request:
+        while request := _message(read):
+            is_meant = int.from_bytes(request[4:6], "big") == self._kind
+            if is_meant and self._topic and self._topic in request:
                 held = request.replace(self._topic, self._topic[::-1], 1)
                 self._topic = b""
                 self.is_held.set()
                 continue
-            if writes and held:
+            if is_meant and held:
                 request, held = held + request, b""
+                self._joined = 1
             broker.sendall(request)
 
+    def _pass_answers(self, broker: socket.socket, client: socket.socket) -> None:
+        waiting = b""
+        with suppress(OSError), broker.makefile("rb") as answers:
+            while answer := _message(answers.read):
+                waiting += answer
+                if self._joined:
+                    self._joined -= 1
+                    continue
+                client.sendall(waiting)
+                waiting = b""
+            client.shutdown(socket.SHUT_RDWR)
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_RDWR)
+
+def _message(read: Callable[[int], bytes]) -> bytes:
+    """Return the next message of a connection with its length before it; empty: it has ended."""
+    size = read(4)
+    return size + read(int.from_bytes(size, "big")) if size else b""
