@@ -200,8 +200,9 @@ class StageRecovery(Recovery):
         if self._report.status.state != "waiting":
             self._context.logger.warning("waiting_for_peer", stage=self._own.label, missing=missing)
         if self.standby is not None:
-            # The disk of another process of the stage may be reachable by now.
-            self.standby.copy()
+            # The disk of another process of the stage may be reachable by now. What it has may be
+            # less than this process claimed to have, and is all that there is.
+            self.standby.copy(takes_over=True)
         requested = self._recompute_client.ask(self._inputs.gone())
         self._report.waits_for_blocks(missing, requested)
         for _ in range(_PAUSES_PER_ATTEMPT):

@@ -351,9 +351,9 @@ class Standby:
 
     def copy(self, *, takes_over: bool = False) -> bool:
         """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
-        it did. A moving replica fetches the replica's checkpoint from the store instead,
-        where the nodes have no directory in common. ``takes_over``: whether this process becomes
-        the primary next; no other thread may call this object then.
+        it did. A moving replica fetches the replica's checkpoint from the store instead, where the
+        nodes have no directory in common. ``takes_over``: whether this process becomes the primary
+        next, or is it and has nothing to start from; no other thread may call this object then.
 
         Raises:
             Unavailable: the primary kept changing its directory; or the store does not answer.

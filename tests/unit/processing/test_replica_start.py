@@ -1,4 +1,6 @@
-"""A replica's process begins an epoch, or its node stops it: whichever comes first."""
+"""The start of a replica: its process begins an epoch, or its node stops it, whichever comes first;
+and waits where there is nothing to start from.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.process.threads import OWN_THREADS
-from anabranch.processing.replica_start import BeginRight, StartingProcess, StoppingError
+from anabranch.processing import replica_start
+from anabranch.processing.replica_start import (
+    BeginRight,
+    StageRecovery,
+    StartingProcess,
+    StoppingError,
+)
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import EpochStarted
@@ -60,3 +68,32 @@ def test_n5_who_may_not_begin_uses_no_right() -> None:
         replaced.begin()
     assert stopped.right.withdraw()
     assert replaced.right.withdraw()
+
+
+def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own checkpoint is of no use, and the other disk was out of reach when it began."""
+    monkeypatch.setattr(replica_start, "HalfBeginning", lambda *_: None)
+    copies: list[bool] = []
+    standby = SimpleNamespace(copy=lambda *, takes_over=False: copies.append(takes_over))
+    status = SimpleNamespace(state="waiting")
+    recovery = StageRecovery(
+        cast(
+            "Any",
+            SimpleNamespace(
+                log=None, pipeline=None, clock=VirtualClock(), stopping=threading.Event()
+            ),
+        ),
+        cast(
+            "Any",
+            SimpleNamespace(stage_name="s", peers=[], stage=SimpleNamespace(ha="passive")),
+        ),
+        cast("Any", SimpleNamespace(gone=dict)),
+        cast("Any", None),
+        cast("Any", SimpleNamespace(ask=lambda _: "asked")),
+        cast("Any", SimpleNamespace(status=status, waits_for_blocks=lambda *_: None)),
+    )
+    recovery.standby = cast("Any", standby)
+    recovery.wait("blocks of a")
+    assert copies == [True]

@@ -356,7 +356,7 @@ def copy_steps(
         process: Id of the process.
         token: Random id of the process (SB6).
         claimed: Last bucket of input that the process reports to be in its checkpoint.
-        takes_over: Whether it becomes the primary next.
+        takes_over: Whether it becomes the primary next, or is it and has nothing to start from.
     """
     own = yield FindNewest()
     mine = (
