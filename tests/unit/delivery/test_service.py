@@ -287,6 +287,14 @@ def test_it_retries_to_fail_over(world: World) -> None:
     world.check()
 
 
+def test_a_topic_may_get_partitions_before_it_has_results(world: World) -> None:
+    world.service().stop()
+    world.log.admin().grow("p.out", 3)
+    world.feed(9, {2: 30})
+    drain(world.service(), 9)
+    assert len(delivered(world.log, world.pipeline)) == 30
+
+
 def test_partitions_are_pinned(world: World) -> None:
     world.feed(1, {1: 6})
     drain(world.service(), 1)

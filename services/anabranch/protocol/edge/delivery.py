@@ -389,6 +389,9 @@ class CorrectedDelivery:
             start if shard.has(place) else self._ends[place]
             for place, start in enumerate(starts[:REJECTED])
         ] + [starts[REJECTED]]
+        if progress is not None and self._is_of_former_topic(progress):
+            # No result is known to be written. Those of a torn transaction are found by their ids.
+            after, progress = max(after, begin_of(progress).bucket - 1), None
         if progress is not None:
             self._go_on(progress, starts)
         self._recorded = BEGINNING if progress is None else self._cursor
@@ -397,6 +400,21 @@ class CorrectedDelivery:
         if not self._has_run:
             self._cursor = self._confirmed = max(self._cursor, RecordId(after + 1, 0))
         self._passed = self._cursor.bucket - 1
+
+    def _is_of_former_topic(self, progress: DeliveryProgress) -> bool:
+        """Return whether ``progress`` records only where an output begins, and its topic got more
+        partitions since, or was made anew. With several shards each would have to notice that.
+        """
+        positions = dict(progress.positions)
+        ends = dict(enumerate(self._ends[:REJECTED]))
+        return (
+            self._shard.count == 1
+            and not has_run(progress)
+            and (
+                positions.keys() - {REJECTED} != ends.keys()
+                or any(positions[partition] > end for partition, end in ends.items())
+            )
+        )
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
         own = check_progress(self._output, progress, len(starts) - 1, self._shard)

@@ -188,6 +188,23 @@ def test_de12_where_an_output_begins_is_recorded_before_it_delivers() -> None:
     assert later.beginning() == Run(RecordId(5, 0), RecordId(5, 0), ())
 
 
+@pytest.mark.parametrize("ends", [(9, 9, 9, 9), (8, 9, 9)])
+def test_de12_a_topic_that_changes_before_it_has_results_is_read_back_as_a_whole(
+    ends: tuple[int, ...],
+) -> None:
+    """It gets more partitions, or is made anew."""
+    starts = (0,) * len(ends)
+    record = begun_late(2)
+    machine = CorrectedDelivery("out", record, starts, ends)
+    assert machine.read_from == starts
+    machine.recovered(upto=100)
+    assert machine.beginning() == Run(RecordId(3, 0), RecordId(3, 0), ())
+    again = machine.progress(present(machine.beginning()), 0)
+    assert CorrectedDelivery("out", again, starts, ends).beginning() is None
+    with pytest.raises(ConfigurationError):
+        CorrectedDelivery("out", progress(positions=(9, 9)), starts, ends)
+
+
 @pytest.mark.parametrize(
     ("delivered", "has_any", "asks"),
     [
