@@ -434,7 +434,8 @@ class Node:
             ):
                 self._leaving.add(label)
                 hosted.request_stop()
-            # Else it begins an epoch just now, behind the end of its log that was read.
+            # Else it has begun an epoch: either one behind the end of the log that was read, which
+            # the next round finds; or one before another node's, and then it ends by itself.
 
     def _remove_ended(self, label: str, places: Places) -> None:
         """Remove a replica that ended for good. Start it again if its newest epoch began on this
@@ -452,7 +453,9 @@ class Node:
         return self._may_stay(label, places, runs_here=self._runs_on(label) == self._node)
 
     def _may_stay(self, label: str, places: Places, *, runs_here: bool = True) -> bool:
-        """Return the same, given whether the replica's newest epoch began here (``runs_here``)."""
+        """Return whether the replica ``label``, whose place is elsewhere, keeps running here if its
+        newest epoch began here. ``runs_here``: whether it did.
+        """
         return self._is_wanted(label) and goes_on(
             runs_here=runs_here,
             is_passive=self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive",

@@ -53,8 +53,8 @@ def pause_start(context: ServiceContext) -> None:
 
 class BeginRight:
     """Right of one process of a replica to begin an epoch. The process uses it, once and for good,
-    before it appends the record; its node withdraws it if the replica's place is elsewhere. Of both
-    the first counts (PC5): no process is stopped that begins just then.
+    before it appends the record; its node withdraws it if the replica's place is elsewhere. Only
+    the first of the two succeeds (PC5), so no process is stopped that begins just then.
     """
 
     def __init__(self, lock: Condition) -> None:

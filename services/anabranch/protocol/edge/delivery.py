@@ -74,7 +74,7 @@ Invariants:
     DE11 a shard counts, compares and records only its own partitions (MB1); the positions of the
         others in its progress records are OTHERS.
     DE12 no result of an output is written before its progress says where it begins. All its shards
-        begin there; that of several never changes.
+        begin there; of an output with several it never changes.
     DE13 an id before the bound of its partition is not written.
     DE14 as long as ids that retention has removed count as written, progress records keep the
         position that says so, and name nothing beyond those ids: a second crash finds the same.
@@ -195,8 +195,8 @@ class Inherited:
 
 
 def has_run(progress: DeliveryProgress | None) -> bool:
-    """Return whether anything was delivered. An empty run only records the beginning of an output
-    that begins late (DE9).
+    """Return whether anything was delivered. An empty run only records where an output
+    begins (DE12).
     """
     return progress is not None and begin_of(progress) != end_of(progress)
 
@@ -363,8 +363,8 @@ class CorrectedDelivery:
         ``starts`` and ``ends``: first and end offset of every place, read after fencing: the
         output's partitions, then the rejected results.
 
-        ``after``: an output that has no progress yet leaves out the buckets up to here, since their
-            blocks are deleted.
+        ``after``: an output that has delivered nothing yet leaves out the buckets up to here, since
+            their blocks are deleted.
 
         Raises:
             ConfigurationError: the topic's partitions, or the shard's, are not those that delivery

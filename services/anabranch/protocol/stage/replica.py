@@ -738,9 +738,9 @@ class Replica:
 
     def _rows_max(self, position: QueryPosition, now_ms: int) -> int:
         """Return the maximum number of rows of the stable query's next batch. For a stage that
-        sheds: as many as take a time that can be predicted. Beside a branch that is no longer than
-        a batch of it (OV3), and before another branch may be tried no longer than that or than up
-        to then (OV5).
+        sheds: as many as take a time that can be predicted. Beside a branch the batch takes no
+        longer than one of the branch (OV3). While another branch may not be tried yet, it takes no
+        longer than that, or ends by the time that one may (OV5).
         """
         most, load, abandoned = self._batch_size.rows_max, self.load, self._abandoned
         if load is None:

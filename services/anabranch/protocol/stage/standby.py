@@ -40,8 +40,8 @@ Invariants:
         processes decides. The process that was last known as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same. It holds
         no less of the input than the process claims, since trimming counts on that: a primary that
-        went on from an older checkpoint is copied when it has caught up. A process that becomes the
-        primary takes the older one, once its lower claim is in the log.
+        continued from an older checkpoint is copied when it has caught up. A process that becomes
+        the primary takes the older one, once its lower claim is in the log.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
         of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
@@ -391,7 +391,7 @@ def copy_steps(
     bucket = yield FindBucket(name, batch)
     assert isinstance(bucket, int)  # noqa: S101 - the answer to FindBucket
     # The claim before the file: a process that is killed between the two claims too little. While
-    # the primary runs that is too late: trimming may have passed the copy since it was begun.
+    # the primary runs a lower claim comes too late: trimming may have passed this copy already.
     if bucket < claimed and not (takes_over and (yield LowerClaim(bucket))):
         yield Remove(name)
         return None

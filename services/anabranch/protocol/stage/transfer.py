@@ -21,8 +21,9 @@ Invariants:
         ahead of what is stored, every ``FEED_MOVE_EVERY_MS`` for a move, or
         ``FEED_STANDBY_EVERY_MS`` for a standby, if the stage has read anything since.
     TR2 a process whose checkpoint is ahead of what is stored reads the directory of the one that
-        runs: nothing is stored for it. One whose primary went on from an older checkpoint is ahead
-        too, at most until the next checkpoint that is stored in any case.
+        runs: nothing is stored for it. One whose primary continued from an older checkpoint counts
+        as ahead, too: it copies none that holds less than its own, and one is stored every
+        ``STORE_EVERY_MS`` in any case.
     TR3 after an attempt that failed the next one comes after ``STORE_AGAIN_MS`` at the earliest.
     TR4 a process without a heartbeat for ``LONG_SILENT_MS`` is gone: nothing is stored for it.
     TR5 a move is withdrawn when no heartbeat reported it, or its copy has neither got further nor
@@ -30,8 +31,9 @@ Invariants:
         process that runs the replica withdraws it, so what it takes back has not begun elsewhere as
         far as it knows; if it has, the record is a move to where the replica was.
     TR6 a process that stores its checkpoints only for others (``StoreUse.OFFERS``) stores none
-        while no process stands by. The first one for a process is stored whatever that has, and
-        whatever the stage has read since: nobody shares the directory.
+        while no process stands by. As soon as one stands by, a checkpoint is stored whatever that
+        process has, and even if the stage has read nothing since the last sync: the two have no
+        directory in common.
 """
 
 from __future__ import annotations
