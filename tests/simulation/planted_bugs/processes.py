@@ -39,8 +39,8 @@ PROCESSES: Final = (
     Mutant(
         "lets_go_at_once",
         "processing.node:Node._leave",
-        "if self._stays(label, places):",
-        "if False:",
+        "if self._stays(label, places): self._kept.add(label) elif (not",
+        "if (True or not",
         "PC5",
         scenario="moved",
         by=("moves",),
