@@ -60,7 +60,9 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         return drawn  # in another life an origin may be longer, and wide records are too large
     if drawn.scenario == scenarios.READ_WHILE_SHED:
         return drawn  # a transaction of one result takes longer than its stages do
-    return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
+    chance = 0.4 if drawn.scenario == "output resharded" else 0.12
+    is_bounded = room.random() < chance
+    return replace(drawn, output_bytes_max=room.randint(71, 78)) if is_bounded else drawn
 
 
 _STORED: Final = (

@@ -29,6 +29,8 @@ PROCESS_KINDS = (
 )
 WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write rejected")
 DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
+UNRECORDED = "commit unrecorded"
+"""A delivery's transaction is torn: its records are there, and its progress is not."""
 REPLICA_KINDS = ("power", "disk", "dead")
 SOURCE_KINDS = ("silent", "silent", "silent all")
 INDEX_KINDS = ("index lost", "index cut")
@@ -85,6 +87,7 @@ SCENARIO_KINDS = (
     BLOCKS_LOST,
     "new version",
     "reshard",
+    UNRECORDED,
     "input deleted",
     "made anew",
     "input recreated",
@@ -103,7 +106,7 @@ primary that was replaced, which come again; blocks of closed buckets that are d
 has them; blocks of a stream that are lost with a broker's disk, and whose partitions grow again
 past the old offsets; a pipeline file with another version of the stage, with which the process is
 restarted now, or when it ends; a file with another number of shards of the sources, or of the
-output;
+output; a delivery's transaction without its progress;
 records of an input partition that retention deletes; topics that are deleted and created again
 under all services; an input's topic, under the running pipeline;
 another leader of an input partition, with a clock of its own; a process that goes on when all
@@ -124,6 +127,10 @@ LOG_LOST = "log lost"
 (``lost_logs``), for the fault's duration. ``value // 2`` is the number of the stream. Of an odd
 value: all records so far, and the process is restarted at once. Else it has read these, and loses
 the next one as well, before it reads it.
+"""
+_FIRST_TORN: Final = 0.6
+"""Share of the seeds with rejected results in which the shards of an output change that begin with
+a torn transaction. Of other seeds these are fewer: their results are found whatever is recorded.
 """
 CLEANED = "topics cleaned"
 """Retention or compaction strikes topics, as their settings let it (``cleaning``)."""
@@ -1113,6 +1120,10 @@ def _numbers_change(options: Options, targets: Sequence[str], rng: random.Random
     """
     at_ms = rng.randint(600, options.heal_ms // 2)
     found: list[Fault] = []
+    first = random.Random(f"{options.seed}/first transaction")
+    is_bounded = options.output_bytes_max is not None
+    if not options.changes and first.random() < (_FIRST_TORN if is_bounded else _FIRST_TORN / 4):
+        found, at_ms = _first_transaction_is_torn(options, first)
     service = "ingestion/" if options.changes else "delivery/"
     those = [target for target in targets if target.startswith(service)]
     kinds = [*PROCESS_KINDS, *(WRITER_KINDS if options.changes else 3 * DELIVERY_KINDS)]
@@ -1127,6 +1138,19 @@ def _numbers_change(options: Options, targets: Sequence[str], rng: random.Random
     if rng.random() < 0.5:
         found += _any(options, targets)
     return [fault for fault in found if fault.at_ms < options.heal_ms or fault.kind == "reshard"]
+
+
+def _first_transaction_is_torn(options: Options, rng: random.Random) -> tuple[list[Fault], int]:
+    """Let a delivery write its first records without progress, and die before it repairs that.
+    Return the faults, and the time at which its output gets another number of shards.
+    """
+    output = options.outputs[0]
+    target = f"delivery/{rng.choice(output.every_process[: output.numbers[0]])}"
+    begins_ms = rng.randint(800, 2_000)
+    found = [Fault(0, "away", target, 0, begins_ms)]
+    found += [Fault(1, UNRECORDED, target, 0, 0), *7 * [Fault(2, "commit lost", target, 1, 0)]]
+    found.append(Fault(begins_ms + rng.randint(400, 1_500), "away", target, 0, 4_000))
+    return found, begins_ms + rng.randint(0, 1_000)
 
 
 def _end_is_missed(options: Options, rng: random.Random) -> list[Fault]:

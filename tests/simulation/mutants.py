@@ -284,6 +284,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "sold_on_is_not_audited": 30016,
     "no_end_is_written": 1247,
     "an_old_shard_ignores_its_end": 1116,
+    "where_an_output_begins_is_not_recorded": 2546,
     "an_heir_begins_at_the_farthest": 962,
     "an_heir_forgets_what_it_inherits": 1972,
     "rejected_results_of_earlier_shards_are_not_read": 1507,

@@ -72,7 +72,7 @@ class Link:
     """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
     """(what becomes of the next write, its number): lost, late, applied, part, rejected; for
-    a commit lost, applied, torn.
+    a commit lost, applied, torn, unrecorded (all but its progress).
     """
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
@@ -327,7 +327,9 @@ class Port:
         """
         is_boundary = any(topic.endswith(".boundaries") for topic in topics)
         for number, (kind, value) in enumerate(self.link.planned):
-            if kind in kinds and (is_boundary or kinds is _COMMIT_FAULTS or value % 2 == 0):
+            if kind in _TEARS and kinds is _COMMIT_FAULTS:
+                break  # what is planned behind it is to follow it
+            if kind in kinds and (is_boundary or kinds[kind] == "commit" or value % 2 == 0):
                 del self.link.planned[number]
                 self.network.history.reached(f"{kinds[kind]} {kind}")
                 self.struck(f"{kinds[kind]} {kind}")
@@ -480,7 +482,9 @@ _WRITE_FAULTS: Final = {
     "part": "write",
     "rejected": "write",
 }
-_COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit", "torn": "commit"}
+_COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit"}
+_TEARS: Final = {"torn": "commit", "unrecorded": "commit"}
+"""Faults of a transaction on several partitions."""
 
 
 class SimulatedWriter:
@@ -726,13 +730,17 @@ class SimulatedTransactionalWriter(SimulatedWriter):
                 raise self._broken("sent, but no answer came")
         if not port.request(DELIVERY_TIMEOUT_MS):
             raise self._broken("cut off before the commit")
-        kind, value = port.next_fault(_COMMIT_FAULTS)
+        # A live transaction is promised whole, and nothing repairs a part of one (docs/adr/0015).
+        is_parted = local._transaction is not None and len(local._transaction.partitions) > 1
+        may_tear = is_parted and not self._id.endswith(".live")
+        kind, value = port.next_fault({**_COMMIT_FAULTS, **_TEARS} if may_tear else _COMMIT_FAULTS)
         if kind == "lost":
             port.answer(DELIVERY_TIMEOUT_MS)
             raise self._broken("the commit got lost")
-        # A live transaction is promised whole, and nothing repairs a part of one (docs/adr/0015).
-        if kind == "torn" and local._transaction is not None and not self._id.endswith(".live"):
-            _tear(port, local._transaction, value)
+        if kind in _TEARS and local._transaction is not None:
+            # The progress record comes last.
+            last = 1 << (len(local._transaction.partitions) - 1)
+            _tear(port, local._transaction, value if kind == "torn" else last)
         local.commit()
         for place in delivered:
             port.network.visible_ms[place.at.topic, place.at.partition, place.offset] = port.now_ms

@@ -155,7 +155,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     ),
     "fault grown",
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "rejected")),
-    *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
+    *(f"commit {kind}" for kind in ("lost", "applied", "torn", "unrecorded")),
     *ROWS,
     *(f"replica row {number}: {REPLICA_ROWS[number]}" for number in sorted(_OVERLOAD_ROWS)),
     *(f"scenario {name}" for name in scenarios.CHANCES),

@@ -173,6 +173,16 @@ OUTPUTS: Final = (
         by=("corrected",),
     ),
     Mutant(
+        "where_an_output_begins_is_not_recorded",
+        f"{_DELIVERY}.beginning",
+        "self._is_new or",
+        "self._is_new and self._shard.count > 1 or",
+        "DE12",
+        ("commit unrecorded",),
+        scenario="output resharded",
+        by=("corrected",),
+    ),
+    Mutant(
         "an_heir_has_no_bounds",
         f"{_DELIVERY}.inherit",
         "max(bound, left.bound(starts[partition]))",

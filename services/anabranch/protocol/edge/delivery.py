@@ -611,10 +611,14 @@ class CorrectedDelivery:
         return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
     def _up_to_bounds(self, run: Run) -> Run:
-        """Return ``run``, cut at the id up to which records count as written (DE14)."""
+        """Return ``run``, cut at the id up to which records count as written (DE14), or before its
+        bucket if that is not the first one (DE6).
+        """
         bound = max(self._bounds.values(), default=BEGINNING)
         if not self._cursor < bound < run.next:
             return run
+        if run.slices and run.slices[0].bucket < bound.bucket:
+            bound = RecordId(bound.bucket, 0)
         slices = (
             Slice(s.bucket, s.start, s.stop if s.bucket < bound.bucket else bound.position)
             for s in run.slices

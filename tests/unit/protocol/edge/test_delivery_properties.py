@@ -144,6 +144,7 @@ class Process:
             self.upto = rng.randint(self.upto + 1, self.last)
             self.topic.upto = max(self.topic.upto, self.upto)
             return True
+        assert all((s.start, s.stop) == (0, self.sizes[s.bucket]) for s in run.slices[1:]), "DE6"
         ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
         placed = [(p, i) for i in ids if self.shard.has(p := self.place(i))]
         batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]

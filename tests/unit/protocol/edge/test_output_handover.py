@@ -14,6 +14,7 @@ from anabranch.protocol.edge.delivery import (
     Inherited,
     Lack,
     Left,
+    Slice,
     begin_of,
     end_of,
 )
@@ -145,6 +146,22 @@ def test_oh4_ids_before_the_bound_of_their_partition_are_written() -> None:
     assert machine.there(RecordId(6, 9), 3)
     assert not machine.there(RecordId(7, 0), 3)
     assert machine.there(RecordId(7, 3), 3), "found"
+
+
+def test_de6_a_bound_within_a_bucket_cuts_only_the_first_bucket_of_a_run() -> None:
+    lefts = {p: Left(RecordId(5, 2) if p else RecordId(3, 0), 0, ()) for p in range(PARTITIONS)}
+    machine = heir(Inherited(lefts, {0: 0}), ALONE)
+    machine.recovered(9)
+    sizes = [(3, 2), (5, 4), (6, 1)]
+    for slices, following in (
+        ((Slice(3, 0, 2),), RecordId(5, 0)),
+        ((Slice(5, 0, 2),), RecordId(5, 2)),
+        ((Slice(5, 2, 4), Slice(6, 0, 1)), RecordId(10, 0)),
+    ):
+        left_over = [size for size in sizes if size[0] >= machine.cursor.bucket]
+        run = present(machine.plan(9, left_over, 9))
+        assert (run.slices, run.next) == (slices, following)
+        machine.advance(run, {})
 
 
 def test_oh4_what_retention_removed_of_the_last_run_counts_as_written() -> None:
