@@ -766,16 +766,6 @@ STAGES: Final = (
         by=("tentative", "delays"),
     ),
     Mutant(
-        "batches_are_sized_by_rows_alone",
-        _REPLICA + "._buckets_max",
-        "self.load.target_ms / self._bucket_ms",
-        "BATCH_BUCKETS_MAX",
-        "OV10",
-        scenario="overload",
-        needs=("costly buckets",),
-        by=("delays",),
-    ),
-    Mutant(
         "only_a_branch_that_sheds_goes_first",
         _REPLICA + "._goes_first",
         "not self._has_one_task if branch.sheds else not branch.watch.steps",

@@ -105,8 +105,6 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         branch cannot save. Beside the correction it would take twice as long for it, and be later
         and later. A branch that keeps all rows goes first, too, as long as the correction comes
         nearer: before batches were measured alone it does not know that the stage is overloaded.
-        For the same reason a batch of either has no more buckets with rows than take the time of
-        one batch of a branch, by the shortest time for each bucket that a batch had.
     OV11 no correction waits for ever: OV3 and OV10 hold up to a floor
         (``protocol.stage.correction_floor``), whatever batches take and the load seems to be.
 """
@@ -115,7 +113,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Final, Self
 
 from anabranch.protocol.control.records import ReplicaState
@@ -138,7 +135,6 @@ from anabranch.protocol.stage.load_control import (
 )
 from anabranch.protocol.stage.load_watch import LoadWatch
 from anabranch.protocol.stage.planner import (
-    BATCH_BUCKETS_MAX,
     Plan,
     PlanTraits,
     QueryPosition,
@@ -387,11 +383,6 @@ class Replica:
             else None
         )
         """Load of the replica; None for a stage that sheds nothing."""
-        self._bucket_ms = inf
-        """Upper bound of what a bucket takes of a batch, however few rows it has, in ms: the
-        shortest duration for each bucket with rows that a batch had. Batches that are cheap for
-        each bucket lower it, so it bounds only those whose buckets are known to cost much.
-        """
         self._load_watch = None if self.load is None else LoadWatch(self.load)
         self._has_one_task = rules.has_one_task
         self.is_read = True
@@ -538,8 +529,6 @@ class Replica:
         is_successor = self._branch is not None and query == self.stable_query
         if took_ms is not None:
             self._batch_size.took(plan.rows, took_ms)
-            if plan.buckets:
-                self._bucket_ms = min(self._bucket_ms, max(1.0, took_ms / plan.buckets))
             if self._branch is not None and is_successor:
                 self._branch.corrected_for(took_ms)
         if self._load_watch is not None:
@@ -735,15 +724,7 @@ class Replica:
         last = given_up if position.bucket < given_up else None
         most = self._rows_max(position, situation.now_ms)
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
-        buckets_max = self._buckets_max
-        plan = next_plan(
-            position,
-            situation.log_states,
-            self._traits,
-            rows_max=rows_max,
-            buckets_max=buckets_max,
-            last=last,
-        )
+        plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._bounds.correction_buckets
         if rows_max == most or plan is None or plan.after.bucket >= min(span, _complete(situation)):
             return plan
@@ -752,7 +733,6 @@ class Replica:
             situation.log_states,
             self._traits,
             rows_max=most,
-            buckets_max=buckets_max,
             last=span if last is None else min(last, span),
         )
 
@@ -771,15 +751,6 @@ class Replica:
         if left_ms is None:
             return min(most, load.rows_max)
         return min(most, load.rows_within(max(left_ms, load.target_ms)))
-
-    @property
-    def _buckets_max(self) -> int:
-        """Maximum number of buckets with rows of the next batch: of a branch, and beside one, as
-        many as take no longer than the branch's batch may (OV10).
-        """
-        if self.load is None or self._branch is None or self._has_one_task:
-            return BATCH_BUCKETS_MAX
-        return min(BATCH_BUCKETS_MAX, max(1, int(self.load.target_ms / self._bucket_ms)))
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
         """Return whether the stable query, whose next batch is ``plan``, must fork because the
@@ -958,13 +929,7 @@ class Replica:
         most, load = self._batch_size.rows_max, self.load
         whole_max = most if load is None else min(most, load.branch_rows_max)
         plan = next_tentative_plan(
-            position,
-            log_states,
-            chosen,
-            due,
-            self._traits,
-            rows_max=whole_max,
-            buckets_max=self._buckets_max,
+            position, log_states, chosen, due, self._traits, rows_max=whole_max
         )
         if plan is None or load is None or not plan.rows:
             return plan
@@ -988,7 +953,6 @@ class Replica:
             due,
             self._traits,
             rows_max=most * KEPT_ALL // kept,
-            buckets_max=self._buckets_max,
             kept=kept,
         )
 

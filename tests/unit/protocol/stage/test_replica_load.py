@@ -90,26 +90,6 @@ def test_ov10_a_branch_that_cannot_save_what_its_buckets_cost_goes_before_the_co
     assert max(bench.stable) > 41 + gained, "the correction goes on"
 
 
-@pytest.mark.parametrize(("bucket_ms", "rows_per_s"), [(325, 10), (250, 20), (300, 10)])
-def test_ov10_no_batch_after_a_silence_has_more_buckets_than_fit_a_target(
-    bucket_ms: float, rows_per_s: float
-) -> None:
-    """A part of the input is missing for six seconds. Two buckets end each second, and take half of
-    the core or more, with hardly any rows.
-    """
-    bench = run(
-        lambda now_ms: rows_per_s if now_ms < 45_000 else 0, 20, Cost(10, 10, bucket_ms=bucket_ms)
-    )
-    bench.held_at = 20_000 // WIDTH_MS
-    bench.run(26_000)
-    bench.held_at = None
-    bench.run(80_000)
-    late = bench.late()
-    assert len(late) <= 2, "up to 21 buckets were, by up to 3.8 s"
-    assert max(late.values(), default=0) <= HOP_MS
-    assert len(bench.ends) == len(bench.forks) == 1
-
-
 def test_ov10_with_fewer_buckets_the_correction_comes_to_its_end() -> None:
     few = by_buckets(200, 1_500, 0)
     bench = run(
