@@ -172,11 +172,14 @@ def replay(
     }
     low = _LowMark()
     closed = begins.closed
+    has_positions = False
     for number, record in enumerate(records):
         expected: list[Row] = []
         result.wrong += _succeed(name, number, partitions, predecessors, record, arrivals, result)
         for at, (offset_next, mark_ms, found_after) in record.positions.items():
-            partition = partitions.setdefault(at, _Partition(closed))
+            # What was given up before any partition was named says nothing of when it was found.
+            found_at = closed if has_positions else begins.closed
+            partition = partitions.setdefault(at, _Partition(found_at))
             if found_after != partition.found_after:
                 result.wrong.append(
                     f"{name}: record {number} has found {at} after {found_after}, it was after"
@@ -218,6 +221,7 @@ def replay(
             )
         for row in sorted(expected):
             result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
+        has_positions = has_positions or bool(record.positions)
         low.rise(partitions, arrivals, record, rules)
         highest = max(closed, *record.given_up, (low.ms - 1) // rules.width_ms)
         if not closed <= record.closed or not (record.closed <= highest or record.is_end):

@@ -132,6 +132,21 @@ def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_
     )
 
 
+def test_what_comes_of_buckets_that_were_given_up_before_the_first_position_is_late() -> None:
+    arrivals = {0: [row(120, 470), row(450, 470)]}
+    records = [
+        Taken(430, 431, {}, 3, [], given_up=(3,)),
+        Taken(475, 476, {0: (2, 450, 0)}, 3, [(450, 1)]),
+    ]
+    found = replay("a", arrivals, records, RULES)
+    assert (found.wrong, found.late) == ([], {(0, 0)})
+    records[1] = replace(records[1], positions={0: (2, 450, 3)})
+    assert any(
+        "has found 0 after 3, it was after 0" in line
+        for line in replay("a", arrivals, records, RULES).wrong
+    )
+
+
 def test_without_rules_for_idleness_every_partition_counts() -> None:
     assert any(
         "record 2 closes up to 9, from 4 on it may up to 4" in line
