@@ -579,6 +579,7 @@ def _other_output_numbers(options: Options, rng: random.Random) -> Options:
         run_bytes_max=rng.choice((100, 300, None)),
         buckets=rng.randint(14, 28),
         rows_max=rng.choice((2, 4)),
+        beside_live_rows_max=random.Random(f"{options.seed}/live").choice((None, None, 2, 5)),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from anabranch.codec import blocks
+from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
@@ -144,6 +145,7 @@ def hurried(options: Options) -> Iterator[None]:
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (live_delivery, "REC_DONE_WAIT_MS", options.rec_done_wait_ms),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
+        (delivery, "BESIDE_LIVE_ROWS_MAX", options.beside_live_rows_max),
         (writer, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
         (writer_state, "CHAIN_RECORDS_MAX", options.chain_records_max),

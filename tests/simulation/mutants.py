@@ -284,6 +284,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "no_end_is_written": 1247,
     "an_old_shard_ignores_its_end": 1116,
     "where_an_output_begins_is_not_recorded": 2546,
+    "a_run_ends_within_a_later_bucket": 7000499,
     "an_heir_begins_at_the_farthest": 962,
     "an_heir_forgets_what_it_inherits": 1972,
     "rejected_results_of_earlier_shards_are_not_read": 1507,

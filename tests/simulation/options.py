@@ -173,6 +173,10 @@ class Options:
     """See ``scenarios``."""
     rec_done_wait_ms: int | None = None
     """REC_DONE_WAIT_MS; None: as for real, which is more than a run lasts."""
+    beside_live_rows_max: int | None = None
+    """Maximum number of rows in a transaction of a delivery that writes a live topic, too; None:
+    the real one, which is more than there are.
+    """
     run_bytes_max: int | None = None
     """Maximum size of a transaction of delivery, in bytes; None: the real one."""
     inherited_parts_max: int | None = None

@@ -183,6 +183,15 @@ OUTPUTS: Final = (
         by=("corrected",),
     ),
     Mutant(
+        "a_run_ends_within_a_later_bucket",
+        f"{_DELIVERY}._up_to_bounds",
+        "run.slices and run.slices[0].bucket < bound.bucket",
+        "False",
+        "DE6",
+        scenario="output resharded",
+        by=("corrected", "ends"),
+    ),
+    Mutant(
         "an_heir_has_no_bounds",
         f"{_DELIVERY}.inherit",
         "max(bound, left.bound(starts[partition]))",

@@ -9,9 +9,10 @@ import pytest
 
 from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import TopicSettings
+from anabranch.delivery import service as delivery_service
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.delivery import has_run
+from anabranch.protocol.edge.delivery import begin_of, has_run
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.identifiers import RecordId
 from harness import outputs
@@ -263,6 +264,33 @@ def test_a_crash_of_a_new_shard_before_it_has_passed_all_is_answered_by_the_ends
     drain(new, 9)
     world.check()
     assert not world.progress("out.2-0")[-1].inherited
+
+
+def test_what_an_old_shard_has_left_within_a_bucket_is_written_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard beside the live topic is ahead, and has written a part of a bucket; its heir goes
+    through that bucket and the earlier ones at once.
+    """
+    world.facts["live"] = True
+    world.reshard(2)
+    first, second = world.services()
+    world.feed(1, {1: 20})
+    drain(second, 1)
+    for bucket in range(2, 5):
+        world.feed(bucket, {bucket: 20})
+    with monkeypatch.context() as smaller:
+        smaller.setattr(delivery_service, "BESIDE_LIVE_ROWS_MAX", 5)
+        for _ in range(STEPS):
+            if begin_of(world.progress("out.0")[-1]) != RecordId(4, 5):
+                first.step()
+    assert begin_of(world.progress("out.0")[-1]) == RecordId(4, 5)
+    for each in (first, second):
+        each.stop()
+    world.reshard(2, 1)
+    (heir,) = world.services()
+    drain(heir, 4)
+    world.check()
 
 
 def small_topic(world: World) -> None:
