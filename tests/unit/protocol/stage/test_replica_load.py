@@ -26,6 +26,10 @@ from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
 from harness.present import present
 from harness.replica_bench import Bench, Settings, part
 
+LONG = pytest.mark.no_cover
+"""Mark of a test that runs a replica for long: traced it takes four times as long, and its lines
+are those of shorter ones.
+"""
 SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
 
 
@@ -76,6 +80,7 @@ def by_buckets(low: float, high: float, lull: float) -> Load:
     ("bucket_ms", "low", "high", "gained"),
     [(100, 300, 2_000, 250), (200, 200, 1_500, 150), (300, 100, 1_200, 40)],
 )
+@LONG
 def test_ov10_a_branch_that_cannot_save_what_its_buckets_cost_goes_before_the_correction(
     bucket_ms: float, low: float, high: float, gained: int
 ) -> None:
@@ -90,6 +95,7 @@ def test_ov10_a_branch_that_cannot_save_what_its_buckets_cost_goes_before_the_co
     assert max(bench.stable) > 41 + gained, "the correction goes on"
 
 
+@LONG
 def test_ov10_with_fewer_buckets_the_correction_comes_to_its_end() -> None:
     few = by_buckets(200, 1_500, 0)
     bench = run(
@@ -110,6 +116,7 @@ def longest_wait_ms(bench: LoadBench) -> int:
 
 
 @pytest.mark.parametrize("times", [1.5, 3.0])
+@LONG
 def test_ov11_the_correction_of_a_lasting_overload_has_its_floor(times: float) -> None:
     bench = run(step(times, until_s=1_000), 600)
     assert longest_wait_ms(bench) < OVERLOAD_WAIT_MS + 10_000, "it waited for ever"
@@ -134,6 +141,7 @@ COSTS = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("cost", COSTS)
+@LONG
 def test_ov11_no_durations_of_batches_let_a_correction_wait_for_ever(shape: str, cost: str) -> None:
     """One batch in ten takes ten times as long, and for a while all take four times as long."""
     rng = random.Random(f"{shape}/{cost}")
@@ -232,6 +240,7 @@ def test_ol9_a_stage_forks_not_where_batches_take_as_long_whatever_they_hold() -
     assert len(bench.late()) > 100, "the cores were taken"
 
 
+@LONG
 def test_ol9_shedding_that_does_not_help_ends() -> None:
     """Few rows wait, and the durations of batches have nothing to do with them."""
     kept = []
@@ -246,6 +255,7 @@ def test_ol9_shedding_that_does_not_help_ends() -> None:
 
 
 @pytest.mark.parametrize(("max_delay_ms", "has_ended"), [(3_000, False), (4_200, True)])
+@LONG
 def test_a_bound_that_leaves_batches_less_than_check_asks_for_ends_no_overload(
     max_delay_ms: int, *, has_ended: bool
 ) -> None:
@@ -361,6 +371,7 @@ def test_ov9_a_shard_that_its_halves_wait_for_corrects_although_it_is_overloaded
     assert bench.late() == {}
 
 
+@LONG
 def test_ov3_a_correction_that_comes_no_nearer_gets_more_of_the_cores() -> None:
     """Rows become twice as expensive while the correction runs."""
     bench = run(step(2, until_s=40, after=0.4), 60)
@@ -609,6 +620,7 @@ def test_ov1_nor_where_each_bucket_has_a_batch_of_its_own() -> None:
     assert bench.late() == {}
 
 
+@LONG
 def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> None:
     bench = run(step(2, until_s=25), 30)
     bench.is_silent = True
