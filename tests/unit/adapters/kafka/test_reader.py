@@ -455,7 +455,7 @@ class TestIdle:
 
 
 class TestOffsets:
-    """Where a log begins and ends."""
+    """The answer to the question where a log begins and where it ends."""
 
     def test_a_log_that_seems_empty_is_asked_for_its_beginning_alone(
         self, consumer: Consumer, reader: KafkaLogReader
