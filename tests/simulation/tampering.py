@@ -7,11 +7,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.memory.partition import Record
+from anabranch.adapters.memory.partition import Fate, Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint, Vote
+from anabranch.protocol.control.records import (
+    ControlRecord,
+    DeliveryProgress,
+    Fence,
+    Heartbeat,
+    TrimPoint,
+    Vote,
+)
+from anabranch.protocol.edge.delivery import has_run
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState
 from simulation import hostile
@@ -164,6 +172,23 @@ class Tampering:
         origins = [log_state.origin(writer) for writer in log_state.writers]
         return any(each.late_upto for each in origins) and not any(
             each.has_results for each in origins
+        )
+
+    def has_delivered(self, process: str) -> bool:
+        """Return whether a delivery process has recorded a run, and not only where its output
+        begins.
+        """
+        at = TopicPartition(self._pipeline.topic_names.progress(process), 0)
+        if at.topic not in self._log.topics:
+            return False
+        partition = self._log.partition(at)
+        there = [partition.at(offset) for offset in range(partition.start, partition.end)]
+        return any(
+            isinstance(entry := control_records.decode(record.value), DeliveryProgress)
+            and has_run(entry)
+            for record in there
+            if not record.control
+            and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
         )
 
     def lose_all_blocks(self, stream: str) -> None:

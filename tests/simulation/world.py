@@ -993,11 +993,9 @@ class World:
                 self.history.add(self.scheduler.now_ms, "world", "deleted again", fault.target)
                 self._tampering.lose_all_blocks(fault.target)
             return
-        at = TopicPartition(
-            self.pipeline.topic_names.progress(self.options.outputs[0].processes[0]), 0
-        )
         is_delivered = fault.target in [each.stream for each in self.options.outputs]
-        if not is_delivered or (at.topic in self.log.topics and self.log.partition(at).end > 0):
+        first = self.options.outputs[0].processes[0]
+        if not is_delivered or self._tampering.has_delivered(first):
             self._tampering.lose_all_blocks(fault.target)
 
     def _lose_partitions(self, stream: str) -> None:
