@@ -34,7 +34,7 @@ from anabranch.processing.own_move import OwnMove
 from anabranch.processing.own_split import OwnSplit
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.idle_node import Idleness, IdleStep
-from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
+from anabranch.protocol.control.placement import AfterEnd, AfterMove, Places, after_end, after_move
 from anabranch.protocol.control.records import Move, NodeReport, SplitStep
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -423,43 +423,38 @@ class Node:
         it runs there, or stops. If its log cannot be read, the next round tries again.
         """
         with contextlib.suppress(AnabranchError):
-            made = self._made.get(label)
-            if self._stays(label, places):
+            action = self._after_move(label, places)
+            if action is AfterMove.STAY:
                 self._kept.add(label)
-            elif (
-                not self._may_stay(label, places)
-                or not hosted.is_running
-                or made is None
-                or made.begin_right.withdraw()
-            ):
+            elif action is AfterMove.STOP or self._made[label].begin_right.withdraw():
                 self._leaving.add(label)
                 hosted.request_stop()
-            # Else it has begun an epoch: either one behind the end of the log that was read, which
-            # the next round finds; or one before another node's, and then it ends by itself.
 
     def _remove_ended(self, label: str, places: Places) -> None:
         """Remove a replica that ended for good. Start it again if its newest epoch began on this
         node and its place is elsewhere (PC5): its log could not be read when it ended.
         """
         with contextlib.suppress(AnabranchError):  # the next round tries again
-            goes_on = places.node_of(label) != self._node and self._stays(label, places)
-            (self._kept.add if goes_on else self._kept.discard)(label)
+            stays = places.node_of(label) != self._node and self._stays(label, places)
+            (self._kept.add if stays else self._kept.discard)(label)
             del self._hosted[label]
             self._made.pop(label, None)
             self._drop_metrics(label)
 
     def _stays(self, label: str, places: Places) -> bool:
         """Return whether the replica ``label``, whose place is elsewhere, keeps running here."""
-        return self._may_stay(label, places, runs_here=self._runs_on(label) == self._node)
+        return self._after_move(label, places) is AfterMove.STAY
 
-    def _may_stay(self, label: str, places: Places, *, runs_here: bool = True) -> bool:
-        """Return whether the replica ``label``, whose place is elsewhere, keeps running here if its
-        newest epoch began here. ``runs_here``: whether it did.
+    def _after_move(self, label: str, places: Places) -> AfterMove:
+        """Decide what to do about the replica ``label``, whose place is elsewhere, from the end of
+        its boundary log.
         """
-        return self._is_wanted(label) and goes_on(
-            runs_here=runs_here,
+        hosted = self._hosted.get(label)
+        return after_move(
+            runs_here=self._runs_on(label) == self._node,
             is_passive=self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive",
-            is_removed=not places.node_of(label),
+            is_removed=not (places.node_of(label) and self._is_wanted(label)),
+            has_process=hosted is not None and hosted.is_running,
         )
 
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:

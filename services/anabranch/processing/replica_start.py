@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.processing.half_beginning import HalfBeginning
 from anabranch.processing.replica_environment import HostProcess, Recovery
-from anabranch.protocol.control.placement import has_left
+from anabranch.protocol.control.placement import BeginRight, has_left
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage.recovery import Comparison
 
@@ -51,28 +51,24 @@ def pause_start(context: ServiceContext) -> None:
     context.clock.sleep_ms(_PAUSE_MS)
 
 
-class BeginRight:
-    """Right of one process of a replica to begin an epoch. The process uses it, once and for good,
-    before it appends the record; its node withdraws it if the replica's place is elsewhere. Only
-    the first of the two succeeds (PC5), so no process is stopped that begins just then.
+class SharedBeginRight:
+    """Right of a replica to begin an epoch, shared by its own thread, which uses it, and its
+    node's, which may withdraw it.
     """
 
     def __init__(self, lock: Condition) -> None:
         """Grant the right. ``lock``: held for moments by both threads."""
-        self._lock = lock
-        self._is_used = self._is_withdrawn = False
+        self._lock, self._right = lock, BeginRight()
 
     def use(self) -> bool:
         """Use the right. Return False if it was withdrawn."""
         with self._lock:
-            self._is_used = not self._is_withdrawn
-            return self._is_used
+            return self._right.use()
 
     def withdraw(self) -> bool:
         """Withdraw the right. Return False if it was used."""
         with self._lock:
-            self._is_withdrawn = not self._is_used
-            return self._is_withdrawn
+            return self._right.withdraw()
 
 
 class StartingProcess(HostProcess):
@@ -91,7 +87,7 @@ class StartingProcess(HostProcess):
         standby that becomes the primary, if any, which measures the failover.
         """
         super().__init__(context.clock, lock=inputs.changed, log_lock=context.threads.turn())
-        self.begin_right = BeginRight(context.threads.condition())
+        self.begin_right = SharedBeginRight(context.threads.condition())
         """Right to begin the epoch. The replica sets its own one, which its node may withdraw."""
         self._context, self._own = context, own
         self._contact, self._checkpoint = inputs.contact, checkpoint

@@ -31,7 +31,7 @@ from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
 from anabranch.processing.replica_identity import ReplicaIdentity
 from anabranch.processing.replica_report import ReplicaReport
 from anabranch.processing.replica_start import (
-    BeginRight,
+    SharedBeginRight,
     StageRecovery,
     StartingProcess,
     StoppingError,
@@ -99,7 +99,7 @@ class StageReplica:
         pipeline, label = context.pipeline, context.settings.name
         self.move = NO_MOVE
         """Move of the replica to another node. The node sets it before ``start``."""
-        self.begin_right = BeginRight(context.threads.condition())
+        self.begin_right = SharedBeginRight(context.threads.condition())
         """Right to begin an epoch, which the node may withdraw."""
         self.node_load = NodeLoad(pipeline, context.clock, engine.cores)
         """Load of the node, whose stages share its cores. The node sets it before ``start``."""

@@ -157,9 +157,9 @@ CONTROL: Final = (
     ),
     Mutant(
         "leaves_too_early",
-        "protocol.control.placement:goes_on",
-        "return runs_here and not is_passive and not is_removed",
-        "return False",
+        "protocol.control.placement:after_move",
+        "return AfterMove.STAY",
+        "return AfterMove.STOP",
         "PC5",
         scenario="moved",
         by=("moves",),

@@ -83,9 +83,9 @@ PARTICIPANTS: Final = (
     ),
     Mutant(
         "old_node_stops_at_the_move",
-        "protocol.control.placement:goes_on",
-        "return runs_here and",
-        "return False and",
+        "protocol.control.placement:after_move",
+        "return AfterMove.STAY",
+        "return AfterMove.STOP",
         "PC5",
         scenario=FEDERATION,
         by=("moves", "runners"),

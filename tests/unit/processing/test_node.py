@@ -30,7 +30,7 @@ from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
-from anabranch.processing.replica_start import BeginRight
+from anabranch.processing.replica_start import SharedBeginRight
 from anabranch.protocol.control.idle_node import IDLE_FOR_MS
 from anabranch.protocol.control.records import (
     Move,
@@ -81,7 +81,7 @@ class Waiting:
         self.has_place = has_place
         self.stopping = context.stopping
         self.lost_input = self.proves_input = False
-        self.begin_right = BeginRight(threading.Condition())
+        self.begin_right = SharedBeginRight(threading.Condition())
         self.status, self.dies_of = ServiceStatus(), None
         MADE.append(self)
 

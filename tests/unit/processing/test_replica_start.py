@@ -14,7 +14,7 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing import replica_start
 from anabranch.processing.replica_start import (
-    BeginRight,
+    SharedBeginRight,
     StageRecovery,
     StartingProcess,
     StoppingError,
@@ -28,7 +28,7 @@ class Starting:
     """A process of replica 0 on north.0 that is about to begin an epoch."""
 
     def __init__(self, *, has_place: bool = True) -> None:
-        self.stopping, self.right = threading.Event(), BeginRight(OWN_THREADS.condition())
+        self.stopping, self.right = threading.Event(), SharedBeginRight(OWN_THREADS.condition())
         self.log_state = LogState(["0"])
         context = SimpleNamespace(clock=VirtualClock(), threads=OWN_THREADS, stopping=self.stopping)
         own = SimpleNamespace(node="north.0", has_place=has_place, replica="0", label="s.0")

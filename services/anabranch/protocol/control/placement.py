@@ -39,12 +39,15 @@ Invariants:
         move.
     PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a
         move that cannot come to its end takes nothing away. One that was removed, and a process of
-        a passive stage, for which another one stands by, ends where its place is no more. One that
-        is to stop begins no epoch, and one that begins an epoch just then is not stopped.
+        a passive stage, for which another one stands by, ends where its place is no more.
     PC6 A move is under way until the replica begins an epoch where its place is, or until it is
         withdrawn: by a record that moves it to where it runs, with the reason.
     PC7 A move that names the node from which it moves the replica counts only while that node has
         the place. So of two processes that decide from the same places, only one changes them.
+    PC8 A process uses its right to begin an epoch just before it appends the record. A node that
+        lets a replica go by the end of its log withdraws that right first. Only the first of the
+        two succeeds, so no process is stopped that begins just then. The node decides again when
+        it has read the record (PC5); or a newer epoch of another node fences the process.
 """
 
 from __future__ import annotations
@@ -311,11 +314,47 @@ class Places:
         )
 
 
-def goes_on(*, runs_here: bool, is_passive: bool, is_removed: bool) -> bool:
-    """Return whether a replica stays on a node that is no longer its place (PC5). ``runs_here``:
-    whether its newest epoch began there.
+class AfterMove(Enum):
+    """Action of a node on a replica whose place is elsewhere."""
+
+    STAY = auto()
+    STOP = auto()
+    STOP_UNLESS_IT_BEGINS = auto()
+    """Stop it if the right of its process to begin an epoch can be withdrawn (PC8)."""
+
+
+def after_move(
+    *, runs_here: bool, is_passive: bool, is_removed: bool, has_process: bool
+) -> AfterMove:
+    """Return the action of a node on a replica whose place is elsewhere (PC5). ``runs_here``:
+    whether its newest epoch began on this node. ``has_process``: whether a process of it runs
+    there, which may begin another one.
     """
-    return runs_here and not is_passive and not is_removed
+    if is_passive or is_removed:
+        return AfterMove.STOP
+    if runs_here:
+        return AfterMove.STAY
+    return AfterMove.STOP_UNLESS_IT_BEGINS if has_process else AfterMove.STOP
+
+
+@dataclass(slots=True)
+class BeginRight:
+    """Right of one process of a replica to begin an epoch (PC8). It is used or withdrawn, once and
+    for good.
+    """
+
+    _is_used: bool = False
+    _is_withdrawn: bool = False
+
+    def use(self) -> bool:
+        """Use the right. Return False if it was withdrawn."""
+        self._is_used = not self._is_withdrawn
+        return self._is_used
+
+    def withdraw(self) -> bool:
+        """Withdraw the right. Return False if it was used."""
+        self._is_withdrawn = not self._is_used
+        return self._is_withdrawn
 
 
 def has_left(runs_on: str, node: str, *, has_place: bool) -> bool:

@@ -20,14 +20,16 @@ from anabranch.protocol.control.placement import (
     STAGE_FAILED_DELAY_MAX_MS,
     START_MS_MAX,
     AfterEnd,
+    AfterMove,
     Backoff,
+    BeginRight,
     EngineEnd,
     Misplaced,
     PlacedStage,
     Places,
     after_end,
+    after_move,
     ends_deployment,
-    goes_on,
     has_left,
     misplaced,
     place,
@@ -331,17 +333,36 @@ def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
     }
 
 
-def test_pc5_what_runs_where_its_place_is_no_more_goes_on() -> None:
-    cases = [
-        (runs, passive, removed)
+def test_pc5_what_runs_where_its_place_is_no_more_stays() -> None:
+    table = {
+        (runs, process): after_move(
+            runs_here=runs, is_passive=False, is_removed=False, has_process=process
+        )
         for runs in (True, False)
-        for passive in (True, False)
-        for removed in (True, False)
-    ]
-    going_on = [
-        case for case in cases if goes_on(runs_here=case[0], is_passive=case[1], is_removed=case[2])
-    ]
-    assert going_on == [(True, False, False)]
+        for process in (True, False)
+    }
+    assert table == {
+        (True, True): AfterMove.STAY,
+        (True, False): AfterMove.STAY,
+        (False, True): AfterMove.STOP_UNLESS_IT_BEGINS,
+        (False, False): AfterMove.STOP,
+    }
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("process", [True, False])
+def test_pc5_what_was_removed_or_has_a_standby_ends(runs: bool, process: bool) -> None:
+    for passive, removed in ((True, False), (False, True), (True, True)):
+        action = after_move(
+            runs_here=runs, is_passive=passive, is_removed=removed, has_process=process
+        )
+        assert action is AfterMove.STOP
+
+
+def test_pc8_a_right_to_begin_is_used_or_withdrawn_and_stays_so() -> None:
+    used, withdrawn = BeginRight(), BeginRight()
+    assert [used.use(), used.withdraw(), used.use()] == [True, False, True]
+    assert [withdrawn.withdraw(), withdrawn.use(), withdrawn.withdraw()] == [True, False, True]
 
 
 NODES = [*place(STAGES, SPARE), "nowhere"]
