@@ -101,7 +101,6 @@ class SimulatedReplica(StageReplica):
         self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
         self._corrects = self._is_abandoned = False
         self._copied_bucket = self._looks_ms = 0
-        self._lowered: int | None = None
         self.built_ms = port.now_ms
         """Time at which this process of the replica was built."""
         self.died_of: Exception | None = None
@@ -175,7 +174,7 @@ class SimulatedReplica(StageReplica):
             raise
         if self._warm_standby is not None:
             standby = self._warm_standby.standby
-            _note_before(standby, "_perform", partial(self._note_step, standby))
+            _note_before(standby, "_perform", partial(self._note_copy, standby))
         if self.stands_by:
             self._reached("stands by" if self.is_passive else "stands by where it is moved to")
             self._port.note("stands by", self._own.stage_name, self._own.process)
@@ -287,20 +286,24 @@ class SimulatedReplica(StageReplica):
         _note_before(primary, "_end_branch", lambda *_: self._reached("branch dropped"))
         _note_before(primary, "_batch_done", self._note_batch)
         _note_before(primary.runner.boundary, "start", self._note_look)
+        if self._warm_standby is not None:
+            note = partial(self._note_claim, self._warm_standby.standby)
+            _note_before(primary.runner._steps, "carry_out", note)
         _note_before(primary.runner, "_abandon", self._note_abandoned)
         _note_before(primary.runner, "_end_branch", self._note_end)
         return primary
 
-    def _note_step(self, standby: Standby, step: object) -> None:
+    def _note_copy(self, standby: Standby, step: object) -> None:
+        if isinstance(step, FindWhole):  # it follows ``CopyPeer``
+            self._port.crash_point("processing.standby_copied")
+        self._note_claim(standby, step)
+
+    def _note_claim(self, standby: Standby, step: object) -> None:
         match step:
-            case FindWhole():  # it follows ``CopyPeer``
-                self._port.crash_point("processing.standby_copied")
-            case LowerClaim(bucket):
-                self._lowered = bucket
+            case LowerClaim():
                 self._reached("claim lowered")
             case Write(timeline):
-                claimed = standby.bucket if self._lowered is None else self._lowered
-                self._own_disk.check_claimed(timeline, claimed)
+                self._own_disk.check_claimed(timeline, standby.claimed)
 
     def _note_look(self, *_: object) -> None:
         self.looks()

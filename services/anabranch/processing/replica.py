@@ -260,6 +260,7 @@ class ReplicaRunner:
                 state=self._rules.state,
                 is_restated=self._rules.restated_after is not None,
                 takes_over=recovery.takes_over,
+                claimed=lambda: recovery.claimed,
             )
 
         def may_begin(log_state: LogState) -> None:

@@ -138,6 +138,20 @@ class Recovery:
         """Whether this process began as a standby of the one that ran the replica."""
         return False
 
+    @property
+    def claimed(self) -> int:
+        """Last bucket of input that this process claims to have in a checkpoint of its own; 0 if it
+        claims none (TI11).
+        """
+        return 0
+
+    def lower_claim(self, bucket: int) -> bool:
+        """Claim only ``bucket`` from now on. Return whether the log has that; if not, wait a little
+        first.
+        """
+        del bucket
+        return True
+
     def missing(self, after: int) -> str:
         """Describe, for people, which blocks of input buckets after ``after`` are missing; empty if
         none.

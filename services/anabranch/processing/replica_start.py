@@ -182,6 +182,23 @@ class StageRecovery(Recovery):
         """Whether this process began as a standby of the one that ran the replica."""
         return self.standby is not None
 
+    @property
+    def claimed(self) -> int:
+        """Last bucket of input that this process claimed as a standby; 0 if it was none."""
+        return 0 if self.standby is None else self.standby.claimed
+
+    def lower_claim(self, bucket: int) -> bool:
+        """Claim only ``bucket`` from now on. Return whether the broker has acknowledged that; pause
+        first if not.
+
+        Raises:
+            StoppingError: this process was told to stop.
+        """
+        if self.standby is None or self.standby.lower_claim(bucket):
+            return True
+        pause_start(self._context)
+        return False
+
     def missing(self, after: int) -> str:
         """Describe, for people, which blocks of input buckets after ``after`` are missing."""
         return self._inputs.missing(after)

@@ -25,6 +25,7 @@ from anabranch.protocol.log.timeline import (
     FindMissing,
     FindPeers,
     FindRecomputed,
+    LowerClaim,
     Step,
     Steps,
     Timeline,
@@ -87,6 +88,8 @@ class ReplicaSteps:
                 return tuple(self.recovery.fenced().items())
             case AwaitPeer(missing):
                 self.recovery.wait(missing)
+            case LowerClaim(bucket):
+                return self.recovery.lower_claim(bucket)
         return None
 
     def begin(self, steps: Steps) -> tuple[Timeline, Beginning]:

@@ -349,6 +349,23 @@ class Standby:
             fetched_bytes=self._reach.read_bytes,
         )
 
+    @property
+    def claimed(self) -> int:
+        """Last bucket of input in the checkpoint of this process, as it reports it to trimming; 0
+        for a moving replica, of which the primary alone reports one.
+        """
+        return 0 if self._is_moved else self.bucket
+
+    def lower_claim(self, bucket: int) -> bool:
+        """Report ``bucket`` as the last one in the checkpoint, which held more so far. Return
+        whether the broker has acknowledged it.
+        """
+        closed = self.boundary.log_state.closed(self._writer)
+        if not self._heartbeats.send_now(self._heartbeat(STANDING_BY, closed, bucket)):
+            return False
+        self.bucket = bucket
+        return True
+
     def copy(self, *, takes_over: bool = False) -> bool:
         """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
         it did. A moving replica fetches the replica's checkpoint from the store instead, where the
@@ -377,8 +394,7 @@ class Standby:
         if isinstance(step, FindPeerCommit):
             return self._disk.peer_commit(step.replica, step.name)
         if isinstance(step, LowerClaim):
-            closed = self.boundary.log_state.closed(self._writer)
-            return self._heartbeats.send_now(self._heartbeat(STANDING_BY, closed, step.bucket))
+            return self.lower_claim(step.bucket)
         assert isinstance(step, DiskStep), f"{step} is no step of a copy"  # noqa: S101
         return on_disk(self._disk, step)
 

@@ -688,6 +688,30 @@ def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record
     stage.check(36)
 
 
+def test_ti11_a_process_killed_once_its_file_is_written_claims_no_more_than_that_has(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero = failed_over(stage)
+    claims = [zero.disk.bucket(zero.checkpoint.name, zero.batch)]
+    monkeypatch.setattr(Recovery, "claimed", property(lambda _: claims[-1]))
+
+    def lower(_: Recovery, bucket: int) -> bool:
+        claims.append(bucket)
+        return True
+
+    def killed(point: str) -> None:
+        if point == "processing.timeline_written":
+            raise Crash
+
+    monkeypatch.setattr(Recovery, "lower_claim", lower)
+    with pytest.raises(Crash):
+        stage.start("0", killed, disk="zero")
+    newest = zero.disk.newest()
+    assert newest is not None
+    assert newest.start_batch < zero.batch, "its last records were cut off"
+    assert claims[1:] == [zero.disk.bucket(newest.name, newest.start_batch)]
+
+
 def backed_up(stage: Stage, horizon_buckets: int = AHEAD) -> FileReplica:
     """Start a process of a stage with ``upstream_backup``."""
     return stage.start("0", disk="d", horizon_buckets=horizon_buckets, ha="upstream_backup")

@@ -70,15 +70,12 @@ def test_n5_who_may_not_begin_uses_no_right() -> None:
     assert replaced.right.withdraw()
 
 
-def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its own checkpoint is of no use, and the other disk was out of reach when it began."""
+@pytest.fixture
+def recovery(monkeypatch: pytest.MonkeyPatch) -> StageRecovery:
+    """Recovery of a replica that waits for blocks."""
     monkeypatch.setattr(replica_start, "HalfBeginning", lambda *_: None)
-    copies: list[bool] = []
-    standby = SimpleNamespace(copy=lambda *, takes_over=False: copies.append(takes_over))
     status = SimpleNamespace(state="waiting")
-    recovery = StageRecovery(
+    return StageRecovery(
         cast(
             "Any",
             SimpleNamespace(
@@ -94,6 +91,35 @@ def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
         cast("Any", SimpleNamespace(ask=lambda _: "asked")),
         cast("Any", SimpleNamespace(status=status, waits_for_blocks=lambda *_: None)),
     )
-    recovery.standby = cast("Any", standby)
+
+
+def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
+    recovery: StageRecovery,
+) -> None:
+    """Its own checkpoint is of no use, and the other disk was out of reach when it began."""
+    copies: list[bool] = []
+    recovery.standby = cast(
+        "Any", SimpleNamespace(copy=lambda *, takes_over=False: copies.append(takes_over))
+    )
     recovery.wait("blocks of a")
     assert copies == [True]
+
+
+def test_ti11_a_claim_is_lowered_until_the_broker_acknowledges_it(recovery: StageRecovery) -> None:
+    assert recovery.claimed == 0, "it was no standby"
+    assert recovery.lower_claim(30)
+    answers, claims = [True, False], list[int]()
+
+    def lower(bucket: int) -> bool:
+        claims.append(bucket)
+        return answers.pop()
+
+    recovery.standby = cast("Any", SimpleNamespace(claimed=50, lower_claim=lower))
+    assert recovery.claimed == 50
+    assert not recovery.lower_claim(30)
+    assert recovery.lower_claim(30)
+    assert claims == [30, 30]
+    answers.append(False)
+    recovery._context.stopping.set()
+    with pytest.raises(StoppingError):
+        recovery.lower_claim(30)

@@ -318,6 +318,24 @@ def test_what_takes_over_from_less_than_it_claimed_says_so_first(
     assert made.bucket == 30
 
 
+def test_ti11_a_claim_is_lower_once_the_broker_has_acknowledged_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(FIRST, 5)
+    made = world.standby()
+    assert made.copy()
+    assert made.claimed == 50
+    with monkeypatch.context() as patched:
+        patched.setattr(made._heartbeats, "send_now", lambda _: False)
+        assert not made.lower_claim(30)
+    assert made.claimed == 50
+    assert made.lower_claim(30)
+    assert made.claimed == 30
+    *_, last = all_control_records(world.log, world.pipeline)
+    assert isinstance(last, Heartbeat)
+    assert last.checkpoint_bucket == 30
+
+
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(FIRST, 3)
     made = world.standby()

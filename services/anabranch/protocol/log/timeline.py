@@ -40,6 +40,11 @@ Invariants:
         the last committed one anew. The plan in the log is as old as the checkpoint; results wait,
         and one batch takes all that is complete by now. Without a committed batch it keeps the
         plan, which may decide what is given up.
+    TI11 the new timeline of a process that claims a checkpoint of its own, as a standby does
+        (``protocol.stage.standby``), holds no less of the input than is claimed: a lower claim is
+        in the log before the timeline file is written. Trimming counts on the claim even if the
+        process is killed then. A replica without standbys claims nothing for a process: its newest
+        epoch speaks for it (``protocol.control.trimming``, TM5).
 """
 
 from __future__ import annotations
@@ -465,6 +470,10 @@ class OwnChain:
     """
     takes_over: bool = False
     """Whether the process began as a standby of the one that ran the replica (TI10)."""
+    claimed: Callable[[], int] = lambda: 0
+    """Return the last bucket of input that the process now claims to have in a checkpoint of its
+    own; 0 if it claims none (TI11).
+    """
 
 
 def failover_steps(
@@ -498,6 +507,7 @@ def failover_steps(
         if (yield FindNewest()) == found:
             break
     timeline = replace(timeline, plan=own.state.plan)
+    yield from _lower_claim(timeline, own)
     # The file first: from here on the next process finds this directory. Older directories are
     # removed only after that, and only if no newer process has begun.
     yield Write(timeline)
@@ -506,6 +516,19 @@ def failover_steps(
     if timeline.base is not None:
         yield AppendBase(timeline)
     return timeline
+
+
+def _lower_claim(timeline: Timeline, own: OwnChain) -> Generator[Step, Answer, None]:
+    """Lower the claim of the process to what ``timeline`` holds at its start, if that is less, and
+    wait until the log has the lower one (TI11).
+    """
+    claimed = own.claimed()
+    if not claimed:
+        return
+    bucket = yield FindBucket(timeline.name, timeline.start_batch)
+    assert isinstance(bucket, int)  # noqa: S101 - the answer to FindBucket
+    while bucket < claimed and not (yield LowerClaim(bucket)):
+        yield CheckEpoch()
 
 
 def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:

@@ -26,6 +26,7 @@ from anabranch.protocol.log.timeline import (
     Create,
     CutBack,
     FindBatches,
+    FindBucket,
     FindCommit,
     FindFences,
     FindMissing,
@@ -33,6 +34,7 @@ from anabranch.protocol.log.timeline import (
     FindPeers,
     FindRecomputed,
     FindWhole,
+    LowerClaim,
     OwnChain,
     Step,
     Timeline,
@@ -74,6 +76,10 @@ class Disk:
     state: StageState = NO_STATE
     is_restated: bool = False
     takes_over: bool = False
+    claimed: int = 0
+    """Last bucket that the log says the process has; every batch reads ten."""
+    refusals: int = 0
+    """Number of claims that the broker does not acknowledge."""
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
@@ -86,6 +92,7 @@ class Disk:
             self.state,
             self.is_restated,
             self.takes_over,
+            lambda: self.claimed,
         )
 
     def run(self, steps_max: int = 100) -> Timeline | None:
@@ -102,7 +109,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911 - a case per step
+    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911, PLR0912 - a case per step
         match step:
             case FindNewest():
                 return self.newest
@@ -132,6 +139,17 @@ class Disk:
                 self.gone_upto = -2
             case FindCommit(name):
                 return max(self.batches.get(name, ()), default=-1)
+            case FindBucket(name, batch):
+                assert name == NAME
+                return max(0, 10 * batch)
+            case LowerClaim(bucket):
+                self.refusals -= 1
+                if self.refusals >= 0:
+                    return False
+                self.claimed = bucket
+                return True
+            case Write(timeline):
+                assert self.claimed <= max(0, 10 * timeline.start_batch), "trimming counts on it"
         return None
 
     def named(self) -> list[str]:
@@ -368,6 +386,33 @@ def test_ti7_nor_does_a_first_record() -> None:
     timeline = present(disk.run())
     assert (timeline.start_batch, timeline.start_tip) == (-1, None)
     assert "Copy" in disk.named()
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+@pytest.mark.parametrize("start", [3, 4, -1])
+def test_ti11_who_begins_with_less_than_it_claims_says_so_first(start: int, refusals: int) -> None:
+    """It goes back over what was cut off, is taken under a base record, or begins anew."""
+    disk = own(5, 4, 3)
+    disk.claimed, disk.refusals = 50, refusals
+    disk.chain = {BatchId(OLD, 3)} if start == 3 else set()
+    disk.cut_off = {BatchId(OLD, 4): 40} if start == 4 else {}
+    assert present(disk.run()).start_batch == start
+    lower = LowerClaim(max(0, 10 * start))
+    first = disk.steps.index(lower)
+    assert disk.steps[first : first + 1 + 2 * refusals] == [
+        lower,
+        *[CheckEpoch(), lower] * refusals,
+    ]
+    assert isinstance(disk.steps[first + 1 + 2 * refusals], Write)
+
+
+@pytest.mark.parametrize("claimed", [0, 40, 50])
+def test_ti11_who_has_what_it_claims_says_nothing(claimed: int) -> None:
+    disk = own(5, 4, 3)
+    disk.claimed = claimed
+    assert present(disk.run()).start_batch == 5
+    assert "LowerClaim" not in disk.named()
+    assert ("FindBucket" in disk.named()) == (claimed > 0), "others need not know it"
 
 
 def test_cm1_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
