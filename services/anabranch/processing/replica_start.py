@@ -81,17 +81,17 @@ class StartingProcess(HostProcess):
         inputs: InputFollowers,
         checkpoint: OwnCheckpoint,
         node_load: NodeLoad,
-        warm_standby: WarmStandby | None,
+        begin_right: SharedBeginRight,
     ) -> None:
-        """Keep the arguments. ``node_load``: measure of the node's cores. ``warm_standby``: the
-        standby that becomes the primary, if any, which measures the failover.
+        """Keep the arguments. ``node_load``: measure of the node's cores. ``begin_right``: right to
+        begin the epoch.
         """
         super().__init__(context.clock, lock=inputs.changed, log_lock=context.threads.turn())
-        self.begin_right = SharedBeginRight(context.threads.condition())
-        """Right to begin the epoch. The replica sets its own one, which its node may withdraw."""
         self._context, self._own = context, own
         self._contact, self._checkpoint = inputs.contact, checkpoint
-        self._node_load, self._warm_standby = node_load, warm_standby
+        self._node_load, self._begin_right = node_load, begin_right
+        self.warm_standby: WarmStandby | None = None
+        """Standby that this process was before, if any: it measures the failover."""
 
     def stopping(self) -> bool:
         """Return whether this process was told to stop."""
@@ -114,7 +114,7 @@ class StartingProcess(HostProcess):
             raise StoppingError
         if has_left(log_state.node(own.replica), own.node, has_place=own.has_place):
             raise Fenced(f"{own.label} runs on another node by now")
-        if not self.begin_right.use():
+        if not self._begin_right.use():
             raise StoppingError
         self._passed("log")
 
@@ -125,8 +125,8 @@ class StartingProcess(HostProcess):
 
     def _passed(self, phase: str) -> None:
         """Note the end of ``phase`` of a standby's failover."""
-        if self._warm_standby is not None:
-            self._warm_standby.passed(phase)
+        if self.warm_standby is not None:
+            self.warm_standby.passed(phase)
 
     def beside(self, name: str, work: Callable[[], None]) -> None:
         """Run ``work``, which nothing waits for, on a thread called ``name``."""

@@ -269,9 +269,9 @@ class StageReplica:
         """Build the primary; it has no epoch yet."""
         context, own, disk = self._context, self._own, self._checkpoint.disk
         process = StartingProcess(
-            context, own, self._followers, self._checkpoint, self.node_load, self._warm_standby
+            context, own, self._followers, self._checkpoint, self.node_load, self.begin_right
         )
-        process.begin_right = self.begin_right
+        process.warm_standby = self._warm_standby
         runner = ReplicaRunner(
             self._followers.readers,
             self._boundary_writer(prepared),

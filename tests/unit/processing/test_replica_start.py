@@ -40,9 +40,8 @@ class Starting:
             cast("Any", inputs),
             nothing,
             nothing,
-            None,
+            self.right,
         )
-        self.made.begin_right = self.right
 
     def begin(self) -> None:
         self.made.may_begin(self.log_state)
