@@ -5,6 +5,7 @@
     make linear-road ARGS="--xways 0.5 --minutes 180 --last 15 --keep FOLDER"   # its peak: 30 min
     make linear-road ARGS="--fault cut --keep FOLDER"    # the source is cut off for 20 s meanwhile
     make linear-road ARGS="--form relational --no-borders"   # the same as windows and joins
+    make linear-road ARGS="--nodes 2 --node-core 0.33 --no-borders"   # each a third of a core
 
 With ``--keep`` the folder has the input, the answers, ``verdict.json`` and ``report.md``.
 
@@ -30,11 +31,14 @@ from typing import Final
 import polars as pl
 from confluent_kafka.admin import AdminClient
 
+from anabranch.local.deployment import PACE, spark_settings
+from benchmarks.held_cores import HoldError, cores
 from benchmarks.linear_road import generator
 from benchmarks.linear_road.answers import KINDS, Answers, read
 from benchmarks.linear_road.faults import LASTS_S, Fault, Injection, Kind, prepare
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed, Feeder
 from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
+from benchmarks.linear_road.nodes import PLACEMENTS, Held, NodeHolder, Nodes
 from benchmarks.linear_road.receiver import Receiver
 from benchmarks.linear_road.recovery import Recovered, Window, recoveries
 from benchmarks.linear_road.report import FAULT_TITLE, report
@@ -90,6 +94,13 @@ class Options:
     folder: Path | None
     fault: Fault | None = None
     form: Form = FORMS["state"]
+    nodes: Nodes | None = None
+    """Nodes on which the stages are placed; None: as the example's file places them."""
+
+    @property
+    def judged_s(self) -> int:
+        """First second of the run whose answers have a deadline."""
+        return self.backlog_s + (0 if self.nodes is None else self.nodes.free_s)
 
     @property
     def backlog_s(self) -> int:
@@ -98,8 +109,10 @@ class Options:
 
     def label(self, verdict: Verdict) -> str:
         """Say what a run with this verdict may be called."""
+        on = "" if self.nodes is None else f" on {self.nodes.in_words()}"
         what = f"{self.plan.minutes} {self.plan.mode.value} minutes at L = {self._xways:g}"
-        paced = "" if not self.backlog_s else f", the last {self.last} of them by the clock"
+        judged = f"{(self.plan.minutes * 60 - self.judged_s) / 60:g}"
+        paced = f", the last {judged} of them by the clock{on}" if self.judged_s else on
         if self.fault is not None:
             right = "each answer right and there once" if verdict.is_right else "not right"
             return (
@@ -110,12 +123,12 @@ class Options:
         xways = self._xways
         if self.plan.mode is not Mode.PLAIN or self.plan.minutes != _FULL_MINUTES:
             return f"valid for {what}{paced}: not an L-rating"
-        if self.backlog_s:
+        if self.judged_s:
             return (
-                f"valid for the last {self.last} of {_FULL_MINUTES} minutes at L = {xways:g}, the"
-                " first of which were drained as a backlog: not an L-rating"
+                f"valid for the last {judged} of {_FULL_MINUTES} minutes at L = {xways:g}{on},"
+                " the first of which were drained as a backlog: not an L-rating"
             )
-        return f"L-rating: at least {xways:g}"
+        return f"L-rating: at least {xways:g}{on}"
 
     @property
     def _xways(self) -> float:
@@ -147,6 +160,8 @@ class Outcome:
     seconds: float
     recovered: Recovered | None = None
     """Figures of the fault; None without one."""
+    held: Held | None = None
+    """Processor time of nodes that were held; None if none was."""
 
     @property
     def is_good(self) -> bool:
@@ -159,11 +174,19 @@ class Outcome:
 class Run:
     """Run of one input through a deployment of its own."""
 
-    def __init__(self, folder: Path, form: Form, world: World, expected: Expected) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        form: Form,
+        world: World,
+        expected: Expected,
+        nodes: Nodes | None = None,
+    ) -> None:
         self._folder = folder
         self._form = form
         self._world = world
         self._expected = expected
+        self._nodes = nodes
 
     def judged(
         self,
@@ -178,11 +201,11 @@ class Run:
 
         Raises:
             DeploymentError: the deployment failed.
+            HoldError: nodes cannot be held.
             KafkaException: the broker did.
         """
-        pipeline = copy_pipeline(self._form.path, self._folder / "pipeline", None)
-        if fault is not None:
-            prepare(pipeline, fault)
+        pipeline = self._pipeline(fault)
+        holder = NodeHolder(self._nodes)
         state_dir = self._folder / "state"
         deployment = Deployment(
             pipeline,
@@ -197,6 +220,7 @@ class Run:
             # would count as the run's.
             meter.start()
             deployment.wait_ready(_READY_S)
+            holder.find(deployment.status)
             kafka = deployment.kafka()
             receiver = Receiver(kafka, self._folder / "received", reads_live=fault is not None)
             receiver.start()
@@ -210,6 +234,8 @@ class Run:
             def watch(second: int) -> None:
                 if second >= backlog_s > 0 and not answered:
                     answered.append(min(receiver.newest_s, backlog_s - 1))
+                if judging.deadlines_from_s is not None and second >= judging.deadlines_from_s:
+                    holder.hold()
                 if second % 60 == 0:
                     deployment.check_running()
                     _say(f"  minute {second // 60} fed, answers up to second {receiver.newest_s}")
@@ -220,6 +246,7 @@ class Run:
                 injection.start()
             feeder = Feeder(kafka, _partitions(kafka))
             fed = feeder.feed(self._world, start_ms, backlog_s, watch)
+            holder.measure()
             self._drain(receiver, deployment, drain_deadline_s)
             seconds = time.monotonic() - begun_s
             cpu_s = meter.processor_s - tree_s
@@ -230,18 +257,13 @@ class Run:
                 injection.stop()
             if meter.is_alive():
                 meter.stop()
+            holder.release()
             deployment.stop(meter.seen)
+            holder.remove()
         output = self._folder / "output.csv"
         receiver.write(output, start_ms)
         answers = read(output)
         drained_ms = _last_answer_ms(answers, backlog_s)
-        recovered: Recovered | None = None
-        if fault is not None and injection is not None:
-            struck = injection.struck()
-            window = Window(struck.begun_ms - start_ms, struck.ended_ms - start_ms)
-            live = receiver.live.tables(start_ms)
-            kinds = recoveries(self._expected, answers, live, backlog_s, window)
-            recovered = Recovered(fault.in_words(), struck.processes, window, kinds)
         return Outcome(
             judge(self._expected, answers, judging),
             fed,
@@ -250,8 +272,36 @@ class Run:
             cpu_s,
             others_s,
             seconds,
-            recovered,
+            None
+            if fault is None or injection is None
+            else self._recovered(fault, injection, receiver, answers, start_ms, backlog_s),
+            holder.held,
         )
+
+    def _pipeline(self, fault: Fault | None) -> Path:
+        """Return a copy of the form's file, with what a fault and the nodes need."""
+        pipeline = copy_pipeline(self._form.path, self._folder / "pipeline", None)
+        if fault is not None:
+            prepare(pipeline, fault)
+        if self._nodes is not None:
+            self._nodes.prepare(pipeline)
+        return pipeline
+
+    def _recovered(
+        self,
+        fault: Fault,
+        injection: Injection,
+        receiver: Receiver,
+        answers: Answers,
+        start_ms: int,
+        backlog_s: int,
+    ) -> Recovered:
+        """Return the figures of a fault that has happened in a run that began at ``start_ms``."""
+        struck = injection.struck()
+        window = Window(struck.begun_ms - start_ms, struck.ended_ms - start_ms)
+        live = receiver.live.tables(start_ms)
+        kinds = recoveries(self._expected, answers, live, backlog_s, window)
+        return Recovered(fault.in_words(), struck.processes, window, kinds)
 
     def _drain(self, receiver: Receiver, deployment: Deployment, deadline_s: float) -> None:
         """Wait until as many answers are there as are expected and nothing is tentative, or no more
@@ -311,7 +361,7 @@ def _prepared(plan: Plan) -> tuple[World, Expected]:
 
 def _run_borders(options: Options, folder: Path) -> Outcome:
     world, expected = _prepared(Plan(mode=Mode.BORDER))
-    run = Run(folder / "border", options.form, world, expected)
+    run = Run(folder / "border", options.form, world, expected, options.nodes)
     return run.judged(
         backlog_s=int(world.stream["time"][-1]) + 1,
         lead_s=0,
@@ -323,6 +373,7 @@ def _run_borders(options: Options, folder: Path) -> Outcome:
 def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]:
     """Return what an honest claim names, besides the verdict."""
     plan = options.plan
+    by_second = _by_second(world, options.judged_s)
     return {
         "claim": options.label(outcome.verdict),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -337,7 +388,12 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
         "L": plan.half_xways / 2,
         "minutes": plan.minutes,
         "minutes_by_the_clock": options.last,
+        **_nodes_of(options, outcome),
         "lines": outcome.fed.lines,
+        "lines_per_s_judged": {
+            "mean": round(sum(by_second) / len(by_second), 1),
+            "most": max(by_second),
+        },
         "feeder_behind_max_ms": outcome.fed.behind_max_ms,
         "feeder_seconds_over_100_ms_behind": outcome.fed.seconds_behind,
         "backlog_s_unanswered_when_paced_part_began": outcome.unanswered_s,
@@ -353,6 +409,29 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
         "faults": [] if options.fault is None else [options.fault.in_words()],
         **({} if options.fault is None else {"changed_for_the_fault": options.fault.changes()}),
         "repeats": 1,
+    }
+
+
+def _by_second(world: World, from_s: int) -> list[int]:
+    """Return the number of lines in each second of the input from ``from_s`` on."""
+    times = world.stream.filter(pl.col("time") >= from_s)["time"]
+    counts = dict(times.value_counts().iter_rows())
+    return [counts.get(second, 0) for second in range(from_s, int(world.stream["time"][-1]) + 1)]
+
+
+def _nodes_of(options: Options, outcome: Outcome) -> dict[str, object]:
+    """Return the facts about the nodes that the command line asked for; empty without any."""
+    nodes = options.nodes
+    if nodes is None:
+        return {}
+    placed = nodes.placement.nodes
+    replicas = sum(len(each) for each in placed.values())
+    return {
+        "nodes": nodes.number,
+        "node_cores": nodes.cores,
+        "replicas_of_nodes": {node: " ".join(each) for node, each in placed.items()},
+        "ms_between_batches": int(spark_settings(replicas)[PACE]),
+        **({} if outcome.held is None else outcome.held.facts()),
     }
 
 
@@ -420,6 +499,19 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         help="pipeline: with state of its own, or an experiment of windows and joins that is right"
         " only for plain and hot traffic",
     )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        choices=list(PLACEMENTS),
+        help="place the stages, or two shards of each, on so many nodes",
+    )
+    parser.add_argument(
+        "--node-core",
+        type=cores,
+        metavar="CORES",
+        help="with --nodes: hold each node to so much of a core, by a cgroup, from its second"
+        " minute by the clock on; answers to these seconds have deadlines",
+    )
     given = parser.parse_args(arguments)
     minutes = 15 if given.minutes is None else given.minutes
     last = given.last
@@ -440,7 +532,24 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         given.keep,
         _fault(parser, given, last * 60),
         FORMS[given.form],
+        _nodes(parser, given, last * 60),
     )
+
+
+def _nodes(
+    parser: argparse.ArgumentParser, given: argparse.Namespace, paced_s: int
+) -> Nodes | None:
+    """Return the nodes that the command line asks for."""
+    if given.nodes is None:
+        if given.node_core is not None:
+            parser.error("--node-core goes with --nodes")
+        return None
+    if given.fault is not None or FORMS[given.form] is not FORMS["state"]:
+        parser.error("--nodes goes neither with --fault nor with another --form")
+    nodes = Nodes(given.nodes, given.node_core)
+    if nodes.free_s >= paced_s:
+        parser.error(f"nodes are held after {nodes.free_s} s by the clock: give --last more")
+    return nodes
 
 
 def _fault(
@@ -467,11 +576,11 @@ def _run(options: Options, folder: Path) -> int:
         borders = _run_borders(options, folder).verdict
         _say("\n".join(["", *borders.lines(), "(border cases)", ""]))
     world, expected = _prepared(options.plan)
-    outcome = Run(folder / "clock", options.form, world, expected).judged(
+    outcome = Run(folder / "clock", options.form, world, expected, options.nodes).judged(
         backlog_s=options.backlog_s,
         lead_s=options.lead_s,
         drain_deadline_s=options.drain_deadline_s,
-        judging=Judging(options.backlog_s, is_strict=True, judges_lateness=options.fault is None),
+        judging=Judging(options.judged_s, is_strict=True, judges_lateness=options.fault is None),
         fault=options.fault,
     )
     facts = claim(options, world, outcome)
@@ -510,7 +619,7 @@ def main(arguments: Sequence[str] | None = None, run: Callable[[Options, Path], 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         code = run(options, folder)
-    except (DeploymentError, OraclesDifferError, RunError) as error:
+    except (DeploymentError, HoldError, OraclesDifferError, RunError) as error:
         print(f"linear-road: not judged: {error}", file=sys.stderr)
         code = 2
     if code or options.folder is not None:

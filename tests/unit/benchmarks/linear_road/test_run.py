@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.local.deployment import PACE
 from anabranch.pipeline.file import load
+from benchmarks.held_cores import Spent
 from benchmarks.linear_road.__main__ import FORMS, Options, Outcome, _last_answer_ms, claim, main
 from benchmarks.linear_road.answers import of_rows, parse
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed
 from benchmarks.linear_road.generator import generate
 from benchmarks.linear_road.mutants import perfect
+from benchmarks.linear_road.nodes import Held
 from benchmarks.linear_road.receiver import TOPICS, Received, line_of
 from benchmarks.linear_road.report import report
 from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
@@ -53,6 +56,24 @@ def options_of(*words: str) -> Options:
             ["--minutes", "180", "--mode", "hot"],
             "valid for 180 hot minutes at L = 0.5: not an L-rating",
         ),
+        (
+            ["--nodes", "2", "--minutes", "6"],
+            "valid for 6 hot minutes at L = 0.5 on 2 nodes: not an L-rating",
+        ),
+        (
+            ["--nodes", "1", "--node-core", "0.33", "--minutes", "6", "--last", "4"],
+            (
+                "valid for 6 hot minutes at L = 0.5, the last 3 of them by the clock on 1 node of"
+                " 0.33 cores: not an L-rating"
+            ),
+        ),
+        (
+            ["--nodes", "4", "--node-core", "0.33", "--minutes", "180", "--last", "4"],
+            (
+                "valid for the last 3 of 180 minutes at L = 0.5 on 4 nodes of 0.33 cores, the"
+                " first of which were drained as a backlog: not an L-rating"
+            ),
+        ),
     ],
 )
 def test_a_run_is_called_what_it_is(words: list[str], label: str) -> None:
@@ -62,12 +83,50 @@ def test_a_run_is_called_what_it_is(words: list[str], label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--last", "16"], ["--last", "0"], ["--mode", "border"], ["--form", "x"]]
+    "words",
+    [
+        ["--last", "16"],
+        ["--last", "0"],
+        ["--mode", "border"],
+        ["--form", "x"],
+        ["--node-core", "0.33"],
+        ["--nodes", "5"],
+        ["--nodes", "2", "--node-core", "0"],
+        ["--nodes", "2", "--node-core", "0.33", "--last", "1"],
+        ["--nodes", "2", "--form", "relational"],
+        ["--nodes", "2", "--fault", "kill"],
+    ],
 )
 def test_other_options_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         options_of(*words)
     assert ended.value.code == 2
+
+
+def test_a_claim_names_the_nodes_and_what_each_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PACE, "2000")
+    options = options_of("--nodes", "2", "--node-core", "0.33", "--minutes", "6", "--last", "4")
+    assert (options.backlog_s, options.judged_s) == (120, 180)
+    world = generate(options.plan)
+    held = Held(180.0, {"local.0": Spent(54.0, 1800, 900), "local.1": Spent(9.0, 1800, 0)})
+    fed = Fed(world.stream.height, 12, 0)
+    outcome = Outcome(Verdict({}, ()), fed, None, 21.26, 30.0, 5.0, 400.0, held=held)
+    facts = claim(options, world, outcome)
+    assert facts["nodes"] == 2
+    assert facts["node_cores"] == 0.33
+    assert facts["replicas_of_nodes"] == {"local.0": "roads.0", "local.1": "accounts.0"}
+    assert facts["ms_between_batches"] == 2000
+    assert facts["node_cpu_s_per_s"] == {"local.0": 0.3, "local.1": 0.05}
+    by_second = [
+        int((world.stream["time"] == second).sum())
+        for second in range(180, options.plan.minutes * 60)
+    ]
+    assert facts["lines_per_s_judged"] == {
+        "mean": round(sum(by_second) / 180, 1),
+        "most": max(by_second),
+    }
+    assert "| node cpu s per s | local.0 0.3, local.1 0.05 |" in report(facts, outcome.verdict)
+    json.dumps(facts)
 
 
 def test_a_claim_names_what_it_rests_on() -> None:
@@ -87,6 +146,7 @@ def test_a_claim_names_what_it_rests_on() -> None:
     assert facts["pipeline"] == "examples/linear_road/pipeline.yaml"
     assert facts["cpu_s_per_million_lines"] == round(30e6 / world.stream.height, 1)
     assert facts["backlog_drained_s"] == 21.3
+    assert not {"nodes", "node_cpu_s_per_s"} & facts.keys()
     json.dumps(facts)
     lines = report(facts, verdict).splitlines()
     assert lines[0] == "# Linear Road: valid for 6 hot minutes at L = 0.5: not an L-rating"
