@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,11 +107,10 @@ class KafkaLogAdmin:
             except _AlreadyThereError:
                 existing.append(topic)
         # Until a topic has a leader, a writer would get the error that it is unknown.
-        names = [topic.name for topic in topics]
+        names = {topic.name for topic in topics}
         self._await(
-            lambda known: _listed(
-                "topics were created but have no leader yet",
-                [name for name in names if name not in known.led],
+            lambda: _listed(
+                "topics were created but have no leader yet", names - self._metadata().led.keys()
             )
         )
         old = {topic.name for topic in existing}
@@ -200,9 +200,9 @@ class KafkaLogAdmin:
         )
         self._result(futures[topic], f"give topic {topic} {partitions} partitions")
         self._await(
-            lambda known: (
+            lambda: (
                 f"new partitions of topic {topic} have no leader yet"
-                if known.led.get(topic, 0) < partitions
+                if self._metadata().led.get(topic, 0) < partitions
                 else ""
             )
         )
@@ -249,7 +249,9 @@ class KafkaLogAdmin:
         for topic, future in futures.items():
             self._result(future, f"delete topic {topic}")
         self._await(
-            lambda known: _listed("deleted topics are still there", known.names() & set(existing))
+            lambda: _listed(
+                "deleted topics are still there", self._metadata().names() & set(existing)
+            )
         )
 
     def close(self) -> None:
@@ -351,15 +353,15 @@ class KafkaLogAdmin:
                 message = f"leaders of {topic}: not every partition has one"
                 raise Unavailable(message)
 
-    def _await(self, missing: Callable[[_Known], str]) -> None:
-        """Wait until the cluster shows the result of a request. ``missing``: returns what is still
-        missing, as a message; empty: nothing.
+    def _await(self, missing: Callable[[], str]) -> None:
+        """Wait until the cluster shows the result of a request. ``missing``: asks it, and returns
+        what is still missing, as a message; empty: nothing.
 
         Raises:
             Unavailable: something is still missing at the timeout.
         """
         deadline = time.monotonic() + self._timeout_s
-        while text := missing(self._metadata()):
+        while text := missing():
             if time.monotonic() >= deadline:
                 raise Unavailable(text)
             time.sleep(_APPEAR_PAUSE_S)
@@ -378,19 +380,15 @@ class KafkaLogAdmin:
         reader = KafkaLogReader(
             lambda: self._settings, committed=False, headers=False, timestamps=False
         )
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            while waiting := waiting - reader.ends(waiting, round(self._timeout_s * 1000)).keys():
-                if time.monotonic() >= deadline:
-                    raise Unavailable(
-                        _listed(
-                            "the leaders of new topics do not answer yet",
-                            {at.topic for at in waiting},
-                        )
-                    )
-                time.sleep(_APPEAR_PAUSE_S)
-        finally:
-            reader.close()
+
+        def silent() -> str:
+            waiting.difference_update(reader.ends(waiting, round(self._timeout_s * 1000)))
+            return _listed(
+                "the leaders of new topics do not answer yet", {at.topic for at in waiting}
+            )
+
+        with closing(reader):
+            self._await(silent)
 
     def _configurations(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
