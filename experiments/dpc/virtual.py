@@ -137,9 +137,9 @@ class _Disk:
         del replica, source, target
         return False
 
-    def peer_commit(self, replica: str, name: str) -> int:
+    def peer_commit(self, replica: str, name: str) -> tuple[int, int]:
         del replica, name
-        return -1
+        return -1, 0
 
     has_store = False
 

@@ -305,7 +305,7 @@ class TestPeers:
 
     def test_what_they_have_committed_is_known(self, rig: Rig) -> None:
         rig.begun(rig.peer, ONE, 2)
-        assert [rig.own.peer_commit(PEER, name) for name in (ONE, TWO)] == [1, -1]
+        assert [rig.own.peer_commit(PEER, name) for name in (ONE, TWO)] == [(1, 20), (-1, 0)]
 
     def test_theirs_is_within_reach_where_there_is_no_own_one(self, rig: Rig) -> None:
         assert rig.own.within_reach().bucket == 0

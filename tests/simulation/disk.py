@@ -61,6 +61,14 @@ class Directory:
         """-1: none."""
         return max(self.commits, default=-1)
 
+    @property
+    def last_bucket(self) -> int:
+        """The last bucket that the last committed batch has read; 0: none, or it cannot be read."""
+        last = self.last_commit
+        if last < 0 or not self.is_whole(last):
+            return 0
+        return position_of(next(iter(self.logged[last].offsets.values()))).bucket
+
     def log(self, batch: int, logged: Logged) -> None:
         """Before a batch runs."""
         self.logged[batch] = logged
@@ -599,24 +607,17 @@ class SimulatedDisk:
         ]
         if self._has_fetched and self._machine.fetched is not None:
             found.append(self._machine.fetched.directory)
-        ends = [
-            directory.logged[directory.last_commit]
-            for directory in found
-            if directory.last_commit >= 0 and directory.is_whole(directory.last_commit)
-        ]
-        bucket = max(
-            (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
-        )
+        bucket = max((directory.last_bucket for directory in found), default=0)
         return Reach(bucket, self._rest_bytes, self._read_bytes)
 
     def _peer(self, replica: str) -> Machine:
         return self._from_store.get(replica) or self._within_reach().get(replica, Machine())
 
-    def peer_commit(self, replica: str, name: str) -> int:
+    def peer_commit(self, replica: str, name: str) -> tuple[int, int]:
         """See the port."""
         self._step()
         found = self._peer(replica).directories.get(name)
-        return -1 if found is None else found.last_commit
+        return (-1, 0) if found is None else (found.last_commit, found.last_bucket)
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""

@@ -86,8 +86,10 @@ class Checkpoints(Protocol):
             OSError, Unavailable: the own disk is full, or cannot be written.
         """
 
-    def peer_commit(self, replica: str, name: str) -> int:
-        """Return the last batch that was committed in a directory on a peer's disk; -1: none."""
+    def peer_commit(self, replica: str, name: str) -> tuple[int, int]:
+        """Return the last batch that was committed in a directory on a peer's disk, and the last
+        bucket that it has read; (-1, 0): none. The bucket is 0, too, if it cannot be read now.
+        """
 
     def within_reach(self) -> Reach:
         """Return how far the checkpoint is from which a failover would continue now: the replica's

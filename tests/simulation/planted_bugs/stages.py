@@ -479,8 +479,8 @@ STAGES: Final = (
     Mutant(
         "copies_less_than_is_claimed",
         "protocol.stage.standby:copy_steps",
-        "bucket < claimed and not",
-        "False and not",
+        "least = 0 if takes_over else claimed",
+        "least = claimed = 0",
         "SB5",
         scenario="passive",
         by=("disk",),
@@ -498,8 +498,8 @@ STAGES: Final = (
     Mutant(
         "copies_any",
         "protocol.stage.standby:to_copy",
-        "own.reached >= best.reached",
-        "own.reached > (2**62, 0)",
+        "own.reached < best.reached",
+        "own.reached < (2**62, 0)",
         "SB5",
         scenario="passive",
         by=("disk", "streams", "corrected", "ends"),

@@ -225,9 +225,12 @@ class ReplicaFolder:
             return self._peer_copies[replica].root
         return self._peers[replica]
 
-    def peer_commit(self, replica: str, name: str) -> int:
-        """Return the last committed batch in a peer's directory; -1: none."""
-        return last_commit(self._peer_root(replica) / "checkpoints" / name)
+    def peer_commit(self, replica: str, name: str) -> tuple[int, int]:
+        """Return the last committed batch in a peer's directory, and the last bucket that it has
+        read; (-1, 0): none. The bucket is 0, too, if it cannot be read now.
+        """
+        directory = self._peer_root(replica) / "checkpoints" / name
+        return last_commit(directory), spark_checkpoint_files.last_bucket_now(directory)
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """Make ``target`` a copy of a peer's directory; return False if that vanished, kept

@@ -359,7 +359,9 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class FindPeerCommit:
-    """Answer: like ``FindCommit``, on a peer's disk."""
+    """Answer: the last batch committed in the directory on a peer's disk, and the last bucket of
+    input in it; (-1, 0) if there is none. The bucket is 0, too, if it cannot be read now.
+    """
 
     replica: str
     name: str

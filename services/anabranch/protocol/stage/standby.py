@@ -40,8 +40,9 @@ Invariants:
         processes decides. The process that was last known as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same. It holds
         no less of the input than the process claims, since trimming counts on that: a primary that
-        continued from an older checkpoint is copied when it has caught up. A process that becomes
-        the primary takes the older one, once its lower claim is in the log.
+        continued from an older checkpoint is copied when it has caught up, and not tried before,
+        since each copy scans the state. A process that becomes the primary takes the older one,
+        once its lower claim is in the log.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
         of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
@@ -64,7 +65,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import (
@@ -304,6 +305,8 @@ class CopySource:
     process: str
     timeline: Timeline
     commit: int
+    bucket: int
+    """Last bucket of input in it."""
 
     @property
     def reached(self) -> tuple[int, int]:
@@ -311,16 +314,19 @@ class CopySource:
         return epoch_of(self.timeline.name) or 0, self.commit
 
 
-def to_copy(own: CopySource | None, others: Sequence[CopySource]) -> CopySource | None:
-    """Return the checkpoint to copy; None if none is more advanced than the own one (SB5)."""
+def to_copy(
+    own: CopySource | None, others: Sequence[CopySource], claimed: int
+) -> CopySource | None:
+    """Return the checkpoint to copy; None if the most advanced is not ahead of the own one, or
+    lacks input up to bucket ``claimed`` (SB5).
+    """
     best = max(
         (each for each in others if each.commit >= 0), key=lambda each: each.reached, default=None
     )
-    return (
-        None
-        if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached)
-        else best
-    )
+    if best is None or best.bucket < claimed:
+        return None
+    has_more = own is None or own.commit < 0 or own.reached < best.reached
+    return best if has_more else None
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
@@ -360,15 +366,18 @@ def copy_steps(
     """
     own = yield FindNewest()
     mine = (
-        CopySource(process, own, _batch((yield FindCommit(own.name))))
+        CopySource(process, own, _number((yield FindCommit(own.name))), claimed)
         if isinstance(own, Timeline)
         else None
     )
     theirs = []
     for peer, timeline in timelines_of((yield FindPeers())):
-        commit = _batch((yield FindPeerCommit(peer, timeline.name)))
-        theirs.append(CopySource(peer, timeline, commit))
-    source = to_copy(mine, theirs)
+        commit, bucket = batches_of((yield FindPeerCommit(peer, timeline.name)))
+        theirs.append(CopySource(peer, timeline, commit, bucket))
+    # While the primary runs a lower claim comes too late: trimming may have passed the copy by the
+    # time that it is made.
+    least = 0 if takes_over else claimed
+    source = to_copy(mine, theirs, least)
     if source is None:
         return None
     name = copy_name(source.timeline.name, None if mine is None else mine.timeline.name, token)
@@ -381,18 +390,15 @@ def copy_steps(
     # Where a newer file names another directory by now, this one may have become a branch while it
     # was copied (``protocol.log.timeline``).
     is_same = (source.process, source.timeline) in timelines_of((yield FindPeers()))
-    if (
-        not isinstance(batch, int)
-        or not is_same
-        or to_copy(mine, [CopySource(source.process, source.timeline, batch)]) is None
-    ):
+    if not isinstance(batch, int) or not is_same:
         yield Remove(name)
         return None
-    bucket = yield FindBucket(name, batch)
-    assert isinstance(bucket, int)  # noqa: S101 - the answer to FindBucket
-    # The claim before the file: a process that is killed between the two claims too little. While
-    # the primary runs a lower claim comes too late: trimming may have passed this copy already.
-    if bucket < claimed and not (takes_over and (yield LowerClaim(bucket))):
+    bucket = _number((yield FindBucket(name, batch)))
+    # Judged again: what is whole may be an older batch. The claim before the file: a process that
+    # is killed between the two claims too little.
+    if to_copy(mine, [replace(source, commit=batch, bucket=bucket)], least) is None or (
+        bucket < claimed and not (yield LowerClaim(bucket))
+    ):
         yield Remove(name)
         return None
     yield CutBack(name, batch, keep_plan=False)
@@ -402,6 +408,6 @@ def copy_steps(
     return Copied(name, batch, bucket)
 
 
-def _batch(answer: Answer) -> int:
-    assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindPeerCommit
+def _number(answer: Answer) -> int:
+    assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindBucket
     return answer

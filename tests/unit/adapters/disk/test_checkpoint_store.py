@@ -123,7 +123,7 @@ def test_a_new_replica_goes_on_from_a_stored_checkpoint_of_a_peer(machines: Mach
     new = machines.disk("b", "0", "1", "2")
     assert new.newest() is None
     assert [(replica, timeline.name) for replica, timeline in new.peers()] == [("1", ONE)]
-    assert new.peer_commit("1", ONE) == 1
+    assert new.peer_commit("1", ONE)[0] == 1
     assert new.copy_peer("1", ONE, TWO)
     assert contents(new.directory(TWO)) == contents(peer.directory(ONE))
     assert new.within_reach().bucket == 0, "only what is on the machine is"
@@ -137,11 +137,11 @@ def test_a_later_checkpoint_of_a_peer_replaces_the_one_before(machines: Machines
     commit(peer, ONE, 1)
     assert peer.store(ONE)
     assert new.peers()
-    assert new.peer_commit("1", ONE) == 1
+    assert new.peer_commit("1", ONE)[0] == 1
     begin(peer, TWO, batches=3)
     assert peer.store(TWO)
     assert [timeline.name for _, timeline in new.peers()] == [TWO]
-    assert new.peer_commit("1", TWO) == 2
+    assert new.peer_commit("1", TWO)[0] == 2
     stored = machines.folder / "b" / "s.0" / "stored" / "s.1"
     assert [path.name for path in (stored / "checkpoints").iterdir()] == [TWO]
     assert [path.name for path in (stored / "timelines").iterdir()] == [f"{TWO}.json"]

@@ -380,22 +380,25 @@ def test_sb9_a_node_makes_way_until_another_one_has_written(
 
 
 def checkpoint(process: str, epoch: int, commit: int) -> CopySource:
-    return CopySource(process, Timeline.fresh(epoch), commit)
+    return CopySource(process, Timeline.fresh(epoch), commit, max(0, 10 * commit))
 
 
 def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
     one = checkpoint("0", 5, 9)
     two = checkpoint("1", 5, 12)
     three = checkpoint("2", 7, 3)
-    assert to_copy(None, []) is None
-    assert to_copy(None, [checkpoint("0", 5, -1)]) is None, "it has no batch yet"
-    assert to_copy(None, [one, two]) == two
-    assert to_copy(two, [one]) is None
-    assert to_copy(two, [two]) is None
-    assert to_copy(two, [one, three]) == three, (
+    assert to_copy(None, [], 0) is None
+    assert to_copy(None, [checkpoint("0", 5, -1)], 0) is None, "it has no batch yet"
+    assert to_copy(None, [one, two], 0) == two
+    assert to_copy(two, [one], 0) is None
+    assert to_copy(two, [two], 0) is None
+    assert to_copy(two, [one, three], 0) == three, (
         "a newer epoch went on from less, and is the one that counts"
     )
-    assert to_copy(checkpoint("1", 9, -1), [one]) == one
+    assert to_copy(two, [one, three], 120) is None, "and is no copy until it has caught up"
+    assert to_copy(two, [replace(three, bucket=120)], 120) == replace(three, bucket=120)
+    assert to_copy(one, [two, three], 90) is None, "nor is any that it has left behind"
+    assert to_copy(checkpoint("1", 9, -1), [one], 0) == one
 
 
 TOKEN = "0123456789abcdef"
@@ -408,7 +411,7 @@ def test_sb6_names_of_copies() -> None:
     assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(
         5, 9, TOKEN
     )
-    assert CopySource("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
+    assert CopySource("0", replace(Timeline.fresh(1), name="?"), 3, 30).reached == (0, 3)
     assert copy_name("?", None, TOKEN) == timeline_name(0, 0, TOKEN)
 
 
@@ -440,7 +443,8 @@ class Disks:
             case FindCommit():
                 return self.own[1] if self.own else -1
             case FindPeerCommit():
-                return self.theirs[1] if self.theirs else -1
+                commit = self.theirs[1] if self.theirs else -1
+                return commit, max(0, 10 * commit)
             case FindBatches():
                 return tuple(range(self.theirs[1], -1, -1)) if self.theirs else (-1,)
             case FindWhole(_, batches):
@@ -478,8 +482,10 @@ def test_sb5_nothing_is_copied_that_holds_less_than_is_claimed() -> None:
     name = timeline_name(6, 0, TOKEN)
     copy = CopyPeer("0", Timeline.fresh(6).name, name)
     assert disks.copy(claimed=90) is None
-    assert disks.changes == [copy, Remove(name)]
-    disks.theirs = Timeline.fresh(6), 9
+    assert disks.changes == [], "not even read, every few seconds until it has caught up"
+    disks.theirs, disks.whole = (Timeline.fresh(6), 9), 8
+    assert disks.copy(claimed=90) is None
+    assert disks.changes == [copy, Remove(name)], "its last batch was not copied whole"
     disks.whole = 9
     assert disks.copy(claimed=90) == Copied(name, 9, 90), "it has caught up"
 
