@@ -30,8 +30,8 @@ _TIMELINE_NUMBER: Final = 999_998
 """Timeline number of the copy, in epoch 0: any process that begins an epoch removes it."""
 
 
-class _Batches:
-    """Plans of the rehearsal's query, made under the lock of the inputs. See
+class _LockedBatches:
+    """Plans of the rehearsal's query, made under the lock of the inputs: the implementation of
     ``streams.range_query.RangeTask``.
     """
 
@@ -51,7 +51,7 @@ class _Batches:
 
 
 class Rehearsing:
-    """Rehearsal of one process. The replica's thread calls it."""
+    """Runner of the rehearsal of one process. The replica's thread calls it."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class Rehearsing:
         self._thread: Thread | None = None
 
     def begin(self, rehearsal: Rehearsal, token: str, closed: int) -> None:
-        """Begin the rehearsal on a thread of its own. It calls ``rehearsal.ended``.
+        """Begin the rehearsal on a thread of its own, which calls ``rehearsal.ended`` at its end.
 
         Args:
-            rehearsal: Its state.
+            rehearsal: State of the rehearsal, by which the cutover waits.
             token: Random id of this process, 16 hexadecimal digits.
             closed: Last bucket that the replica has closed.
         """
         name = timeline_name(0, _TIMELINE_NUMBER, token)
 
         def rehearse() -> None:
-            """Rehearse, as the body of the thread. Without it the cutover only takes longer."""
+            """Rehearse, as the body of the thread. If it fails, only the cutover takes longer."""
             clock, logger = self._context.clock, self._context.logger
             since_ms, stage = clock.monotonic_ms(), self._context.settings.name
             try:
@@ -106,13 +106,16 @@ class Rehearsing:
         disk.cut_back(name, batch, keep_plan=False)
         batches = RehearsedBatches(self._log_states(), self._prepared.traits, closed)
         width_ms = context.pipeline.bucket_ms
-        query = RangeQuery(name, _Batches(batches, self._lock), width_ms, threads=context.threads)
+        query = RangeQuery(
+            name, _LockedBatches(batches, self._lock), width_ms, threads=context.threads
+        )
         output = QueryOutput(self._replica, -1, is_written=False)
         place = str(disk.directory(name))
         run_range(self._prepared, query, output, place, context.clock, self._is_stopping)
         return True
 
     def _is_stopping(self) -> bool:
+        """Return whether the rehearsal, or the process, must end."""
         return self._stopping.is_set() or self._context.stopping.is_set()
 
     def stop(self) -> None:

@@ -179,7 +179,7 @@ class StageReplica:
                 own.replica,
                 None if own.is_passive else self._rehearsing(prepared),
             )
-            must_wait = warm_standby.standby.must_wait
+            must_wait = warm_standby.standby.must_wait()
             if must_wait and not own.has_place:
                 raise Fenced(f"{own.label} runs on another node by now")
             if must_wait:

@@ -113,15 +113,19 @@ class Standby:
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._life = life_of(log, names.boundaries(stage))
         declared, places = pipeline.stages[stage], pipeline.places()
-        self._reads_back = declared.ha == "upstream_backup"
+        self._rebuilds = declared.ha == "upstream_backup"
         self._owners_checkpoint = (
             OwnersCheckpoint(own.plan, lambda node: places.is_run_by(node, declared.participant))
             if self._is_moved and declared.transfer is Transfer.CHECKPOINT and disk.has_store
             else None
         )
-        """Wait for the owner's checkpoint; None: the stage needs none, or any will do."""
+        """State of the wait for the owner's checkpoint; None: the stage needs no checkpoint, or any
+        will do.
+        """
         self._announced: Announced | None = None
-        self._watch = StandbyWatch(own, self._writer, turns, width_ms, reads_back=self._reads_back)
+        self._watch = StandbyWatch(
+            own, self._writer, turns, width_ms, begins_from_input=self._rebuilds
+        )
         self.rehearsal = Rehearsal(is_wanted=False)
         """State of the rehearsal before the cutover."""
         self.boundary = BoundaryReader(
@@ -146,7 +150,7 @@ class Standby:
         self._log_was_read = False
         self._next_copy_ms = self._next_reach_ms = 0
         self._reach = Reach(0)
-        self._not_fetched = ""
+        self._fetch_error = ""
         self._is_uncopied = False
         """Whether it is behind the primary, and has copied nothing for UNCOPIED_MS."""
         self._copied_bucket, self._behind_since_ms = 0, clock.monotonic_ms()
@@ -170,9 +174,10 @@ class Standby:
         checkpoint.
         """
 
-    @property
     def must_wait(self) -> bool:
-        """Whether another process may be running the replica. Reads the stage's log to its end."""
+        """Read the stage's log to its end. Return whether another process may be running the
+        replica.
+        """
         self._read_logs()
         return self._watch.must_wait
 
@@ -193,15 +198,17 @@ class Standby:
                 f"{what}, in this node's state directory{else_end}; nodes without a directory in"
                 " common need a store of checkpoints (--checkpoint-store)"
             )
-        if self._not_fetched:
-            return f"{what}, from the store of checkpoints: {self._not_fetched}"
+        if self._fetch_error:
+            return f"{what}, from the store of checkpoints: {self._fetch_error}"
         if self._reach.rest_bytes:
             return f"{what}: {self._reach.rest_bytes} bytes are to be read from the store"
         return f"{what}, from the store of checkpoints"
 
     @property
     def fetched(self) -> Mapping[str, int]:
-        """Return the bytes that a moving replica has copied from the store, for the status."""
+        """Bytes that a moving replica has copied from the store, and has still to copy, by name,
+        for the status; empty for other processes.
+        """
         if not self._is_moved:
             return {}
         return {
@@ -225,7 +232,7 @@ class Standby:
         if self._copy_error is not None:
             raise self._copy_error
         self._read_logs()
-        self._look_for_announced()
+        self._update_announced()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._heartbeats.send(self._heartbeat(STANDING_BY, closed, self.bucket))
         if self.bucket != self._copied_bucket or self.bucket >= closed:
@@ -243,8 +250,8 @@ class Standby:
             is_delayed=self.rehearsal.delays(now_ms),
         )
 
-    def _look_for_announced(self) -> None:
-        """Find out which checkpoint of the owner to read, or whether to begin from the input."""
+    def _update_announced(self) -> None:
+        """Determine which checkpoint of the owner to read, or whether to begin from the input."""
         if self._owners_checkpoint is None:
             return
         log_state = self.boundary.log_state
@@ -252,30 +259,29 @@ class Standby:
         self._announced = self._owners_checkpoint.announced(
             runs_on, log_state.epoch(self._writer), self._watch.last_beat
         )
-        self._watch.reads_back = self._owners_checkpoint.look(
+        self._watch.begins_from_input = self._owners_checkpoint.look(
             self._clock.monotonic_ms(),
             runs_on,
             self._reach.bucket,
             self._reach.read_bytes,
-            self._not_fetched,
+            self._fetch_error,
         )
 
     @property
-    def begins_from_input(self) -> str:
-        """Why a moving replica begins from its input although its owner's node runs it; empty: it
-        does not.
+    def why_from_input(self) -> str:
+        """Reason for which a moving replica begins from its input although its owner's node runs
+        it; empty if it does not.
         """
         return "" if self._owners_checkpoint is None else self._owners_checkpoint.failed
 
-    def rehearse(self) -> None:
+    def require_rehearsal(self) -> None:
         """Let the cutover of a move wait for a rehearsal, which the caller runs when
-        ``begins_rehearsal`` says so. Call it before the first round.
+        ``begins_rehearsal`` returns True. Call it before the first round.
         """
-        self.rehearsal = Rehearsal(is_wanted=self._is_moved and not self._reads_back)
+        self.rehearsal = Rehearsal(is_wanted=self._is_moved and not self._rebuilds)
 
-    @property
     def begins_rehearsal(self) -> bool:
-        """Whether the rehearsal is to begin now; True once."""
+        """Return True once: when the caller must begin the rehearsal."""
         is_near = self._watch.is_near(self.bucket, self._reach.rest_bytes)
         return self.rehearsal.begins(self._clock.monotonic_ms(), is_near=is_near)
 
@@ -409,10 +415,10 @@ class Standby:
         """
         try:
             self.copy()
-            self._not_fetched = ""
+            self._fetch_error = ""
         except Unavailable as error:
             # The primary changed its directory during the copy, or the store is away: the next copy
             # is due soon.
-            self._not_fetched = short(str(error))
+            self._fetch_error = short(str(error))
         except BaseException as error:  # noqa: BLE001 - handed to the main thread
             self._copy_error = error

@@ -50,7 +50,7 @@ class WarmStandby:
             context.log, context.clock, context.pipeline, own, disk, context.threads
         )
         if rehearsing is not None:
-            self.standby.rehearse()
+            self.standby.require_rehearsal()
         self._context, self._prepared = context, prepared
         self._own, self._replica, self._rehearsing = own, replica, rehearsing
         self._warming: Warming | None = None
@@ -88,7 +88,7 @@ class WarmStandby:
         if not is_due:
             if self._warming is not None:
                 self._warming.step()
-            if self._rehearsing is not None and self.standby.begins_rehearsal:
+            if self._rehearsing is not None and self.standby.begins_rehearsal():
                 closed = self.standby.boundary.log_state.closed(self._replica)
                 self._rehearsing.begin(self.standby.rehearsal, self._own.token, closed)
             return False
@@ -98,7 +98,7 @@ class WarmStandby:
             bucket=self.standby.bucket,
             **self.standby.fetched,
         )
-        if why := self.standby.begins_from_input:
+        if why := self.standby.why_from_input:
             self._context.logger.warning(
                 "begins_from_input", stage=self._context.settings.name, why=why
             )

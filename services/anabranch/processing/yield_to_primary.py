@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.stage.standby import makes_way
+from anabranch.protocol.stage.standby import must_yield
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.stream_logs import expected_stream
 
@@ -65,18 +65,18 @@ def yield_to_primary(
         for reader in readers:
             reader.read_to_end()
 
-        def must_yield(reader: BoundaryReader) -> bool:
-            """Return whether the new primary of the stage of ``reader`` has written nothing yet."""
+        def yields_to(reader: BoundaryReader) -> bool:
+            """Return whether the node waits for a new primary of the stage of ``reader``."""
             (writer,) = reader.log_state.writers
             last = reader.log_state.last(writer)
-            return makes_way(
+            return must_yield(
                 node,
                 reader.log_state.node(writer),
                 has_written=last is not None and last.epoch == reader.log_state.epoch(writer),
                 waited_ms=clock.monotonic_ms() - begun_ms,
             )
 
-        while not stopping() and any(must_yield(reader) for reader in readers):
+        while not stopping() and any(yields_to(reader) for reader in readers):
             for reader in readers:
                 reader.poll(_POLL_MS)
     return clock.monotonic_ms() - begun_ms

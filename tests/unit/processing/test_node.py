@@ -49,7 +49,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
-from anabranch.protocol.stage.standby import MAKES_WAY_MS
+from anabranch.protocol.stage.standby import YIELD_MS_MAX
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.placement import runs_on
@@ -610,7 +610,7 @@ def test_one_that_is_started_again_makes_way_for_a_standby_before_spark(
     ).start()
     begun_ms = world.clock.monotonic_ms()
     world.node(OLD, restarts)
-    assert (world.clock.monotonic_ms() - begun_ms >= MAKES_WAY_MS) == waits
+    assert (world.clock.monotonic_ms() - begun_ms >= YIELD_MS_MAX) == waits
 
 
 def test_a_node_says_what_leaving_out_rows_would_cost(world: World) -> None:

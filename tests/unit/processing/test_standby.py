@@ -466,7 +466,7 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
     epoch = writer.start()
     world.closed(writer, 100)
     made = world.comes()
-    assert made.must_wait
+    assert made.must_wait()
     world.run(Timeline.fresh(epoch), 4)
     for _ in range(40):
         world.beats.send(Heartbeat("processing", "s", "0", epoch, "running", 100, 0))
@@ -597,7 +597,7 @@ def test_a_partner_is_due_when_the_checkpoint_of_the_owner_is_here(tmp_path: Pat
     assert made.bucket == 0
     announced = world.primary.announces
     wait_until(lambda: world.passes(made, 500, announced), 60, "it is due")
-    assert (made.bucket, made.begins_from_input) == (90, "")
+    assert (made.bucket, made.why_from_input) == (90, "")
     made.end_watch()
     newest = world.far.newest()
     assert newest is not None
@@ -610,7 +610,7 @@ def test_a_partner_begins_from_the_input_where_no_checkpoint_comes(tmp_path: Pat
     begun_ms = world.clock.monotonic_ms()
     wait_until(lambda: world.passes(made, 1_000, "ab" * 32), 60, "it is due")
     assert world.clock.monotonic_ms() - begun_ms >= TRANSFER_STALLED_MS
-    assert made.begins_from_input.startswith("no progress for 15 s: no checkpoint in the store")
+    assert made.why_from_input.startswith("no progress for 15 s: no checkpoint in the store")
     made.end_watch()
     assert world.far.newest() is None
     made.close()
@@ -623,7 +623,7 @@ def test_what_a_partner_runs_is_begun_from_the_input_at_once(tmp_path: Path) -> 
     world.closed(writer, 100)
     made = world.comes()
     assert world.passes(made, stored="ab" * 32)
-    assert made.begins_from_input == ""
+    assert made.why_from_input == ""
     made.close()
 
 
@@ -677,7 +677,7 @@ def test_a_primary_goes_on_with_the_log_that_it_has_read(world: World) -> None:
     record(first, old, None, 10)
     record(first, cut, old, 20)
     made = world.standby()
-    assert made.must_wait
+    assert made.must_wait()
     second = BoundaryWriter(
         world.log,
         "p.s.boundaries",

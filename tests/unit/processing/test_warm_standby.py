@@ -149,7 +149,7 @@ def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World)
     made = world.made
     engine = world.engine
     clock = world.clock
-    assert made.standby.must_wait
+    assert made.standby.must_wait()
     made.warm_up()
     assert world.log.ahead == 3, "it connects while it gets warm"
     assert world.copies == 1, "and copies"

@@ -14,7 +14,7 @@ from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.protocol.stage.standby import MAKES_WAY_MS
+from anabranch.protocol.stage.standby import YIELD_MS_MAX
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.plain_pipelines import pipeline, stage
 
@@ -45,7 +45,7 @@ class World:
         ident = BatchId(f"l{writer.epoch}", 1)
         writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), 10))
 
-    def makes_way(
+    def waited_ms(
         self, stages: str, meanwhile: Callable[[int], None] = lambda _: None, stop_ms: int = 60_000
     ) -> int:
         """``meanwhile``: called at every look, with the ms that have passed."""
@@ -72,32 +72,32 @@ def test_it_waits_for_the_first_record_of_who_became_the_primary_elsewhere() -> 
             world.writes(begun[0])
             written.append(passed_ms)
 
-    assert 2_000 <= world.makes_way("s", meanwhile) <= 2_300
+    assert 2_000 <= world.waited_ms("s", meanwhile) <= 2_300
 
 
 def test_of_several_stages_it_waits_for_each() -> None:
     world = World()
     world.writes(world.begins("s", THERE))
     world.begins("t", HERE)
-    assert world.makes_way("s") == 0
-    assert MAKES_WAY_MS <= world.makes_way("st") <= MAKES_WAY_MS + 300
+    assert world.waited_ms("s") == 0
+    assert YIELD_MS_MAX <= world.waited_ms("st") <= YIELD_MS_MAX + 300
 
 
 def test_where_nobody_ever_ran_it_does_not_wait() -> None:
-    assert World().makes_way("st") == 0
+    assert World().waited_ms("st") == 0
 
 
 def test_told_to_stop_it_waits_no_longer() -> None:
     world = World()
     world.begins("s", HERE)
-    assert 500 <= world.makes_way("s", stop_ms=500) <= 700
+    assert 500 <= world.waited_ms("s", stop_ms=500) <= 700
 
 
 def test_what_cannot_be_read_is_no_reason_to_wait() -> None:
     world = World()
     world.pipeline = pipeline(passive("u"))
     with pytest.raises(Unavailable):
-        world.makes_way("u")
+        world.waited_ms("u")
 
 
 def test_only_where_each_stage_of_the_node_is_elsewhere_too() -> None:

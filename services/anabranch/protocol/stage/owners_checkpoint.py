@@ -143,7 +143,7 @@ class OwnersCheckpoint:
         self._progress_ms = 0
         self._reached = (0, 0, False)
         self._announced: Announced | None = None
-        self._reads_back = False
+        self._begins_from_input = False
         self.failed = ""
         """Why the process begins from the input although its owner runs the stage; empty: it does
         not.
@@ -179,12 +179,12 @@ class OwnersCheckpoint:
         reached = bucket, read_bytes, self._announced is not None
         if reached != self._reached:
             self._reached, self._progress_ms = reached, now_ms
-        if not self._reads_back and self._is_owners(runs_on):
+        if not self._begins_from_input and self._is_owners(runs_on):
             self.failed = self._why_no_longer(now_ms - self._begun_ms, now_ms - self._progress_ms)
             if self.failed and why:
                 self.failed += f": {why}"
-        self._reads_back |= bool(self.failed) or not self._is_owners(runs_on)
-        return self._reads_back
+        self._begins_from_input |= bool(self.failed) or not self._is_owners(runs_on)
+        return self._begins_from_input
 
     def _why_no_longer(self, waited_ms: int, stalled_ms: int) -> str:
         """Return why the process waits no longer; empty: it does."""

@@ -18,8 +18,8 @@ Invariants:
     RH3 a rehearsal ends after ``REHEARSED_BATCHES`` batches. A batch for which there is no bucket,
         or none that this process still knows, is empty: it loads the state all the same.
     RH4 the cutover waits for the end of the rehearsal, whether it succeeds or fails, and for
-        ``REHEARSAL_MS_MAX`` at most. It does not wait where the old node is silent, or was not
-        heard from since this process began: then results wait for this process.
+        ``REHEARSAL_MS_MAX`` at most. It does not wait where the old node is silent, or has
+        sent no heartbeat since this process began: then results wait for this process.
 """
 
 from __future__ import annotations

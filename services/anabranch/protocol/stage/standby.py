@@ -6,11 +6,11 @@ the boundary log, one block topic. The log alone proves which process is primary
 ``EpochStarted`` (rule 1); later records of any other process are rejected by every reader. So the
 processes need not agree on the next primary: a wrong choice costs a restart, never a result. The
 others copy the primary's checkpoint from time to time and receive its heartbeats. When the primary
-was silent for ``PRIMARY_SILENT_MS``, the standby whose turn it is begins an epoch and continues
-from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the
-batches that it runs again replace the original ones (rule 4), closed buckets remain unchanged, and
-ids are positions in buckets, so readers see no difference (this is repeating recovery, which ids
-make precise).
+has been silent for ``PRIMARY_SILENT_MS``, the standby whose turn it is begins an epoch and
+continues from its copy. The copy is one of the replica's own checkpoints, a little older: the
+records of the batches that it runs again replace the original ones (rule 4), closed buckets remain
+unchanged, and ids are positions in buckets, so readers see no difference (this is repeating
+recovery, which ids make precise).
 
 A replica that an operator moves to another node (``protocol.control.placement``) begins there as a
 standby, too, in a stage of any kind. It waits only for its own readiness: it becomes the primary as
@@ -58,7 +58,7 @@ Invariants:
         recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
         another process, unless it waits for its owner's (``protocol.stage.owners_checkpoint``).
         While it rehearses it replaces no process whose heartbeats have arrived (RH4).
-    SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
+    SB9 a restarted node yields for ``YIELD_MS_MAX`` at most, and only until the new primary on
         another node has written a record.
 """
 
@@ -115,7 +115,7 @@ PRIMARY_SILENT_MS: the primary is catching up, the lost node is restarting, and 
 its busiest. Also the shortest time between two failovers on an overloaded machine.
 """
 
-MAKES_WAY_MS: Final = 4_000
+YIELD_MS_MAX: Final = 4_000
 """Maximum time that a restarted node leaves the processors to a standby that becomes the primary,
 in ms: the start of Java takes all of two cores, for as long as a failover lasts.
 """
@@ -169,14 +169,19 @@ class StandbyWatch:
         processes: Sequence[str],
         width_ms: int = 1,
         *,
-        reads_back: bool = False,
+        begins_from_input: bool = False,
     ) -> None:
-        """Start without observations. ``writer``: replica name in the primary's heartbeats;
-        ``processes``: all ids, in the order of their turns. ``width_ms``: width of a bucket.
-        ``reads_back``: whether the stage recomputes its state from its input.
+        """Start without observations.
+
+        Args:
+            own: Identity of this process.
+            writer: Replica name in the primary's heartbeats.
+            processes: Ids of all processes, in the order of their turns.
+            width_ms: Width of a bucket, in ms.
+            begins_from_input: Whether this process recomputes its state from its input.
         """
-        self.reads_back = reads_back
-        """Whether it begins from its input, with no checkpoint of another process (SB8)."""
+        self.begins_from_input = begins_from_input
+        """Whether this process begins from its input, with no checkpoint of another one (SB8)."""
         self._node, self._behind_max = own.node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
         self._stage = own.stage
@@ -189,14 +194,13 @@ class StandbyWatch:
         )
         self._epoch: int | None = None
         self._begun_ms = self._closed = 0
-        self._log_was_read = self._was_heard = False
+        self._log_was_read = False
 
     def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Apply a heartbeat that was written since this process started to listen (SB1, SB2)."""
         if not self._detector.receive(beat, now_ms):
             return
         if Peer(beat.service, beat.name, beat.replica) == self._primary:
-            self._was_heard = True
             self._silence.broken(now_ms)
         elif beat.replica == self._process:
             self._silence.came_back(now_ms)
@@ -205,8 +209,8 @@ class StandbyWatch:
         """Apply the state of the stage's log, which was read to its end at least once: a new epoch,
         or bucket, is a sign of life (SB1).
 
-        ``epoch``: the newest; None: there is none. ``runs_on``: the node on which it began; empty:
-            it is unknown. ``closed``: the last bucket that the replica has closed.
+        ``epoch``: the newest epoch; None: there is none. ``runs_on``: the node on which it began;
+            empty: that is unknown. ``closed``: the last bucket that the replica has closed.
         """
         self._log_was_read = True
         self._epoch = epoch
@@ -241,9 +245,9 @@ class StandbyWatch:
         """
         if self._node is None or not self._log_was_read:
             return False
-        last = self._detector.last(self._primary)
+        last = self.last_beat
         trimmed = 0 if last is None else last.checkpoint_bucket
-        return self.reads_back or (
+        return self.begins_from_input or (
             bucket + self._behind_max >= self._closed
             and bucket >= trimmed
             and rest_bytes <= MOVED_REST_BYTES
@@ -262,10 +266,10 @@ class StandbyWatch:
         """
         if not self._log_was_read:
             return False
-        is_delayed = is_delayed and self._was_heard
+        last = self.last_beat
+        is_delayed = is_delayed and last is not None
         if not self.must_wait or (not is_delayed and self.is_near(bucket, rest_bytes)):
             return True
-        last = self._detector.last(self._primary)
         has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch
         own = bucket == 0, self._order[self._process]
         alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)
@@ -282,18 +286,18 @@ class StandbyWatch:
         return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 
-def makes_way(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> bool:
-    """Return whether ``node``, which ended and was restarted, still leaves the processors to a
-    standby of one of its passive stages (SB9).
+def must_yield(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> bool:
+    """Return whether a restarted node still leaves the processors to a standby of one of its
+    passive stages (SB9).
 
     Args:
-        node: It.
-        runs_on: The node on which the stage's newest epoch began; empty: on none.
-        has_written: There is a record of that epoch.
-        waited_ms: For so long it has.
+        node: Name of the restarted node.
+        runs_on: Node on which the stage's newest epoch began; empty: there is no epoch.
+        has_written: Whether the log has a record of that epoch.
+        waited_ms: Time that the node has waited so far, in ms.
     """
     is_settled = not runs_on or (runs_on != node and has_written)
-    return not is_settled and waited_ms < MAKES_WAY_MS
+    return not is_settled and waited_ms < YIELD_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)

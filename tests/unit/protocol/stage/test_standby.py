@@ -40,19 +40,19 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.stage.standby import (
     ENDED,
     LEADING,
-    MAKES_WAY_MS,
     MOVED_BEHIND_MS,
     MOVED_REST_BYTES,
     PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
+    YIELD_MS_MAX,
     Copied,
     CopySource,
     StandbyProcess,
     StandbyWatch,
     copy_name,
     copy_steps,
-    makes_way,
+    must_yield,
     to_copy,
 )
 
@@ -348,12 +348,14 @@ def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
 
 
 def test_sb8_what_makes_its_state_anew_from_its_input_needs_nobodys_checkpoint() -> None:
-    watch = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100, reads_back=True)
+    watch = StandbyWatch(
+        StandbyProcess("tolls", "1", "here"), "1", ["1"], 100, begins_from_input=True
+    )
     assert not watch.due(0, 0), "the log was not read yet"
     watch.log_seen(7, 0, "there", 1_000)
     heard(watch, 0)
     assert watch.due(0, 0)
-    passive = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"], reads_back=True)
+    passive = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"], begins_from_input=True)
     passive.log_seen(7, 0, "there", 1_000)
     assert not passive.due(0, 0), "it was not moved: it waits for silence"
 
@@ -368,15 +370,15 @@ def test_sb8_what_makes_its_state_anew_from_its_input_needs_nobodys_checkpoint()
         ("", False, False),
     ],
 )
-def test_sb9_a_node_makes_way_until_another_one_has_written(
+def test_sb9_a_node_yields_until_another_one_has_written(
     runs_on: str, has_written: bool, waits: bool
 ) -> None:
     def way(waited_ms: int) -> bool:
-        return makes_way("here", runs_on, has_written=has_written, waited_ms=waited_ms)
+        return must_yield("here", runs_on, has_written=has_written, waited_ms=waited_ms)
 
     assert way(0) == waits
-    assert way(MAKES_WAY_MS - 1) == waits
-    assert not way(MAKES_WAY_MS)
+    assert way(YIELD_MS_MAX - 1) == waits
+    assert not way(YIELD_MS_MAX)
 
 
 def checkpoint(process: str, epoch: int, commit: int) -> CopySource:
