@@ -388,7 +388,7 @@ class Standby:
             elif self._announced is not None:
                 self._disk.fetch(self._announced)
             return self._disk.within_reach().bucket > before
-        steps = copy_steps(self._process, self._token, self.bucket, takes_over=takes_over)
+        steps = copy_steps(self._token, self.bucket, takes_over=takes_over)
         copied = carry_out(steps, self._perform)
         if copied is None:
             return False

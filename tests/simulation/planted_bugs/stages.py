@@ -498,8 +498,8 @@ STAGES: Final = (
     Mutant(
         "copies_any",
         "protocol.stage.standby:to_copy",
-        "own.reached < best.reached",
-        "own.reached < (2**62, 0)",
+        "own < best.reached",
+        "own < (2**62, 0)",
         "SB5",
         scenario="passive",
         by=("disk", "streams", "corrected", "ends"),

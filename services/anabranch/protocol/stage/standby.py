@@ -142,6 +142,9 @@ LEADING: Final = "primary"
 ENDED: Final = "ended"
 """State in the last heartbeat of a replica's process that ends in order: its query is stopped."""
 
+NO_PROGRESS: Final = (-1, -1)
+"""Progress of a process without a committed batch; below that of every checkpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class StandbyProcess:
@@ -300,9 +303,16 @@ def must_yield(node: str, runs_on: str, *, has_written: bool, waited_ms: int) ->
     return not is_settled and waited_ms < YIELD_MS_MAX
 
 
+def progress(timeline: Timeline, commit: int) -> tuple[int, int]:
+    """Return the progress of a checkpoint under ``timeline`` as (epoch, batch). ``commit``: the
+    last batch that was committed in its directory; -1: none.
+    """
+    return (epoch_of(timeline.name) or 0, commit) if commit >= 0 else NO_PROGRESS
+
+
 @dataclass(frozen=True, slots=True)
 class CopySource:
-    """Checkpoint of a process: its timeline, and the last batch that was committed in its
+    """Checkpoint of another process: its timeline, and the last batch that was committed in its
     directory.
     """
 
@@ -314,23 +324,16 @@ class CopySource:
 
     @property
     def reached(self) -> tuple[int, int]:
-        """Progress of the checkpoint as (epoch, batch)."""
-        return epoch_of(self.timeline.name) or 0, self.commit
+        """Progress of the checkpoint."""
+        return progress(self.timeline, self.commit)
 
 
-def to_copy(
-    own: CopySource | None, others: Sequence[CopySource], claimed: int
-) -> CopySource | None:
-    """Return the checkpoint to copy; None if the most advanced is not ahead of the own one, or
-    lacks input up to bucket ``claimed`` (SB5).
+def to_copy(own: tuple[int, int], others: Sequence[CopySource], claimed: int) -> CopySource | None:
+    """Return the checkpoint to copy; None if the most advanced is not ahead of ``own``, the
+    progress of the own one, or lacks input up to bucket ``claimed`` (SB5).
     """
-    best = max(
-        (each for each in others if each.commit >= 0), key=lambda each: each.reached, default=None
-    )
-    if best is None or best.bucket < claimed:
-        return None
-    has_more = own is None or own.commit < 0 or own.reached < best.reached
-    return best if has_more else None
+    best = max(others, key=lambda each: each.reached, default=None)
+    return best if best is not None and own < best.reached and best.bucket >= claimed else None
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
@@ -354,7 +357,7 @@ class Copied:
 
 
 def copy_steps(
-    process: str, token: str, claimed: int, *, takes_over: bool
+    token: str, claimed: int, *, takes_over: bool
 ) -> Generator[Step, Answer, Copied | None]:
     """Yield the steps by which a standby process replaces its checkpoint with a copy of a more
     advanced one. Return None if it keeps its own.
@@ -363,17 +366,13 @@ def copy_steps(
     the copy.
 
     Args:
-        process: Id of the process.
         token: Random id of the process (SB6).
         claimed: Last bucket of input that the process reports to be in its checkpoint.
         takes_over: Whether it becomes the primary next, or is it and has nothing to start from.
     """
-    own = yield FindNewest()
-    mine = (
-        CopySource(process, own, _number((yield FindCommit(own.name))), claimed)
-        if isinstance(own, Timeline)
-        else None
-    )
+    own, reached, name_before = (yield FindNewest()), NO_PROGRESS, None
+    if isinstance(own, Timeline):
+        reached, name_before = progress(own, _number((yield FindCommit(own.name)))), own.name
     theirs = []
     for peer, timeline in timelines_of((yield FindPeers())):
         commit, bucket = batches_of((yield FindPeerCommit(peer, timeline.name)))
@@ -381,10 +380,10 @@ def copy_steps(
     # While the primary runs a lower claim comes too late: trimming may have passed the copy by the
     # time that it is made.
     least = 0 if takes_over else claimed
-    source = to_copy(mine, theirs, least)
+    source = to_copy(reached, theirs, least)
     if source is None:
         return None
-    name = copy_name(source.timeline.name, None if mine is None else mine.timeline.name, token)
+    name = copy_name(source.timeline.name, name_before, token)
     if not (yield CopyPeer(source.process, source.timeline.name, name)):
         return None
     lowest = max(0, source.timeline.lowest)
@@ -400,7 +399,7 @@ def copy_steps(
     bucket = _number((yield FindBucket(name, batch)))
     # Judged again: what is whole may be an older batch. The claim before the file: a process that
     # is killed between the two claims too little.
-    if to_copy(mine, [replace(source, commit=batch, bucket=bucket)], least) is None or (
+    if to_copy(reached, [replace(source, commit=batch, bucket=bucket)], least) is None or (
         bucket < claimed and not (yield LowerClaim(bucket))
     ):
         yield Remove(name)

@@ -42,6 +42,7 @@ from anabranch.protocol.stage.standby import (
     LEADING,
     MOVED_BEHIND_MS,
     MOVED_REST_BYTES,
+    NO_PROGRESS,
     PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
@@ -389,18 +390,18 @@ def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
     one = checkpoint("0", 5, 9)
     two = checkpoint("1", 5, 12)
     three = checkpoint("2", 7, 3)
-    assert to_copy(None, [], 0) is None
-    assert to_copy(None, [checkpoint("0", 5, -1)], 0) is None, "it has no batch yet"
-    assert to_copy(None, [one, two], 0) == two
-    assert to_copy(two, [one], 0) is None
-    assert to_copy(two, [two], 0) is None
-    assert to_copy(two, [one, three], 0) == three, (
+    assert to_copy(NO_PROGRESS, [], 0) is None
+    assert to_copy(NO_PROGRESS, [checkpoint("0", 5, -1)], 0) is None, "it has no batch yet"
+    assert to_copy(NO_PROGRESS, [one, two], 0) == two
+    assert to_copy(two.reached, [one], 0) is None
+    assert to_copy(two.reached, [two], 0) is None
+    assert to_copy(two.reached, [one, three], 0) == three, (
         "a newer epoch went on from less, and is the one that counts"
     )
-    assert to_copy(two, [one, three], 120) is None, "and is no copy until it has caught up"
-    assert to_copy(two, [replace(three, bucket=120)], 120) == replace(three, bucket=120)
-    assert to_copy(one, [two, three], 90) is None, "nor is any that it has left behind"
-    assert to_copy(checkpoint("1", 9, -1), [one], 0) == one
+    assert to_copy(two.reached, [one, three], 120) is None, "and is no copy until it has caught up"
+    assert to_copy(two.reached, [replace(three, bucket=120)], 120) == replace(three, bucket=120)
+    assert to_copy(one.reached, [two, three], 90) is None, "nor is any that it has left behind"
+    assert to_copy(checkpoint("1", 9, -1).reached, [one], 0) == one
 
 
 TOKEN = "0123456789abcdef"
@@ -433,7 +434,7 @@ class Disks:
         self.is_acknowledged = True
 
     def copy(self, claimed: int = 0, *, takes_over: bool = False) -> Copied | None:
-        return carry_out(copy_steps("1", TOKEN, claimed, takes_over=takes_over), self.answer)
+        return carry_out(copy_steps(TOKEN, claimed, takes_over=takes_over), self.answer)
 
     def answer(self, step: Step) -> Answer:
         match step:
