@@ -26,11 +26,11 @@ from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service, ServiceContext
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
+from anabranch.protocol.control.alarm_conditions import OVERLOAD_LASTS
 from anabranch.protocol.control.consistency import (
     GAP,
     LOG_UNREAD,
     MISMATCH,
-    OVERLOAD_LASTS,
     REJECTED,
     ROWS_REJECTED,
     SPLIT_DIFFERS,

@@ -17,17 +17,14 @@ from anabranch.pipeline.durations import readable_ms, time_in_words
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
-from anabranch.protocol.control.consistency import (
+from anabranch.protocol.control.alarm_conditions import (
     OUTPUT_AWAY,
     OVERLOAD_LASTS,
-    RECOMPUTED_DIFFER,
-    REJECTED,
-    ROOM_WARNED_MS,
-    ROWS_REJECTED,
+    AlarmConditions,
 )
+from anabranch.protocol.control.consistency import RECOMPUTED_DIFFER, REJECTED, ROWS_REJECTED
 from anabranch.protocol.control.failure_detector import (
     DELIVERY_SERVICE,
-    INGESTION_SERVICE,
     MANAGER_SERVICE,
     REPLICA_SERVICE,
     Peer,
@@ -104,16 +101,9 @@ class ManagerControl:
         self._unsent_points: dict[str, TrimPoint] = {}
         self.alarms: list[Alarm] = []
         """Alarms that control records gave rise to. The caller removes those that it writes."""
-        self._waiting_sources: set[str] = set()
-        """Sources that wait for their input and for which an alarm was raised."""
+        self._conditions = AlarmConditions()
         self.away: list[OutputAway] = []
         """Deliveries that are away."""
-        self._alarmed_away: set[tuple[str, bool]] = set()
-        """(output, whether its place is lost) for which an alarm was raised."""
-        self._refusing: set[tuple[str, str]] = set()
-        """Replicas, by stage and id, for whose refused inputs an alarm was raised."""
-        self._overloaded: set[tuple[str, str]] = set()
-        """Replicas, by stage and id, for whose overload an alarm was raised."""
         self._records_written = Counter(
             "anabranch_control_records_written",
             "Trim points and fences that the manager wrote",
@@ -246,66 +236,14 @@ class ManagerControl:
             and entry.name in self._pipeline.stages
         ):
             self.alarms.append(self._row_alarm(entry.name, wall_ms))
-        if is_news and entry.service == REPLICA_SERVICE:
-            self._check_overload(entry, wall_ms)
-            self._check_stage_inputs(entry, wall_ms)
-        if is_news and entry.service == INGESTION_SERVICE:
-            self._check_source_input(entry, wall_ms)
-
-    def _check_overload(self, entry: Heartbeat, wall_ms: int) -> None:
-        """Raise an alarm when an overload would stop a stage within ROOM_WARNED_MS, once per
-        overload: until the replica has no branch.
-        """
-        name = entry.name, entry.replica
-        if entry.branch is None:
-            self._overloaded.discard(name)
-        if entry.room_left_ms is None or entry.room_left_ms >= ROOM_WARNED_MS:
-            return
-        if name not in self._overloaded:
-            self._overloaded.add(name)
-            text = (
-                f"stage {entry.name}: more rows arrive than replica {entry.replica} can process; at"
-                f" this rate it cannot hold more of its input in {entry.room_left_ms // 60_000}"
-                " min, and new results stop. Give its node more cores, divide the stage into"
-                " shards, or move it to a node with room ('anabranch scale')"
-            )
-            self.alarms.append(Alarm(OVERLOAD_LASTS, entry.name, -1, text, wall_ms))
-
-    def _check_stage_inputs(self, entry: Heartbeat, wall_ms: int) -> None:
-        """Raise an alarm when a replica starts to refuse an input that another owner writes, once
-        until it counts again.
-        """
-        name = entry.name, entry.replica
-        if entry.state != INPUT_REFUSED:
-            self._refusing.discard(name)
-        elif name not in self._refusing:
-            self._refusing.add(name)
-            text = (
-                f"replica {entry.replica} of {entry.name} refuses an input that another owner"
-                " writes, and goes on without it: it contradicts the pipeline file; 'anabranch"
-                " status' shows which and why. Ask its owner, or change the file"
-            )
-            self.alarms.append(Alarm(INPUT_REFUSED, entry.name, -1, text, wall_ms))
-
-    def _check_source_input(self, entry: Heartbeat, wall_ms: int) -> None:
-        """Raise an alarm when a source starts to wait for missing input, once per wait."""
-        if entry.state != INPUT_MISSING:
-            self._waiting_sources.discard(entry.name)
-        elif entry.name not in self._waiting_sources:
-            self._waiting_sources.add(entry.name)
-            text = (
-                f"source {entry.name} waits for its input: part of it is gone, or a topic does not"
-                " exist; 'anabranch status' shows what is missing and what to do"
-            )
-            self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, wall_ms))
+        for kind in self._conditions.begun(entry) if is_news else ():
+            self.alarms.append(Alarm(kind, entry.name, -1, _CONDITIONS[kind](entry), wall_ms))
 
     def _check_outputs(self) -> None:
-        """Raise an alarm when an output is away, and another when it has lost its place (TM8)."""
+        """Raise an alarm when an output is away, and another when it has lost its place."""
         self.away = self._trimming.away(self._clock.monotonic_ms())
-        found = {(each.output, not each.left_ms): each for each in self.away}
         wall_ms = self._clock.now_ms()
-        for name in found.keys() - self._alarmed_away:
-            each = found[name]
+        for each in self._conditions.newly_away(self.away):
             since = f"output {each.output} was not heard since"
             since += f" {time_in_words(wall_ms - each.silent_ms)} UTC"
             text = (
@@ -317,8 +255,6 @@ class ManagerControl:
                 " cannot continue where it was"
             )
             self.alarms.append(Alarm(OUTPUT_AWAY, each.stream, -1, text, wall_ms))
-        # One that was heard meanwhile is alarmed about again the next time.
-        self._alarmed_away = set(found)
 
     @staticmethod
     def _rejection_alarm(output: Output, wall_ms: int) -> Alarm:
@@ -364,6 +300,42 @@ class ManagerControl:
         for point in points if are_points_written else []:
             self._records_written.labels(self._pipeline.name, "trimpoint").inc()
             self._trimmable.labels(self._pipeline.name, point.stream).set(point.bucket)
+
+
+def _overload(beat: Heartbeat) -> str:
+    """Return the text of the alarm for an overload that would stop a stage soon."""
+    assert beat.room_left_ms is not None, "AC3"  # noqa: S101
+    return (
+        f"stage {beat.name}: more rows arrive than replica {beat.replica} can process; at this rate"
+        f" it cannot hold more of its input in {beat.room_left_ms // 60_000} min, and new results"
+        " stop. Give its node more cores, divide the stage into shards, or move it to a node with"
+        " room ('anabranch scale')"
+    )
+
+
+def _refused_input(beat: Heartbeat) -> str:
+    """Return the text of the alarm for a replica that refuses an input of another owner."""
+    return (
+        f"replica {beat.replica} of {beat.name} refuses an input that another owner writes, and"
+        " goes on without it: it contradicts the pipeline file; 'anabranch status' shows which and"
+        " why. Ask its owner, or change the file"
+    )
+
+
+def _missing_input(beat: Heartbeat) -> str:
+    """Return the text of the alarm for a source that waits for missing input."""
+    return (
+        f"source {beat.name} waits for its input: part of it is gone, or a topic does not exist;"
+        " 'anabranch status' shows what is missing and what to do"
+    )
+
+
+_CONDITIONS: Final[Mapping[str, Callable[[Heartbeat], str]]] = {
+    OVERLOAD_LASTS: _overload,
+    INPUT_REFUSED: _refused_input,
+    INPUT_MISSING: _missing_input,
+}
+"""For each condition of a process that raises an alarm, the text of the alarm."""
 
 
 def kept_buckets(pipeline: Pipeline) -> dict[str, int]:

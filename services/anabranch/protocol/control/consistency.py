@@ -92,12 +92,6 @@ LOG_UNREAD: Final = "log_unread"
 """Kind of an alarm: the boundary log of a stream has lost records, and a person must restore it
 (``protocol.log.unread_logs``, UR4).
 """
-OVERLOAD_LASTS: Final = "overload_lasts"
-OUTPUT_AWAY: Final = "output_away"
-ROOM_WARNED_MS: Final = 3_600_000
-"""Time until an overloaded stage cannot hold more of its input, in ms, below which the manager
-raises an alarm: long enough for a person to make room.
-"""
 _EMPTY: Final = (0, 0)
 
 
