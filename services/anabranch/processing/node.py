@@ -545,16 +545,11 @@ class Node:
 
     def _goes_to(self, label: str) -> str:
         """Return the node to which the replica ``label`` moves, if this one may withdraw that; else
-        an empty text. The agent withdraws moves to and from partners' nodes.
+        an empty text.
         """
         if self._placement is None:
             return ""  # the node is stopping
-        places = self._placement.places
-        node = places.node_of(label)
-        is_own = node not in ("", self._node) and not any(
-            map(places.is_partners, (node, self._node))
-        )
-        return node if is_own else ""
+        return self._placement.places.withdrawable(label, self._node)
 
     def _move_shown(self, label: str) -> dict[str, object]:
         """Return what is shown of a replica whose last move was withdrawn, or is to be."""

@@ -41,7 +41,8 @@ Invariants:
         move that cannot come to its end takes nothing away. One that was removed, and a process of
         a passive stage, for which another one stands by, ends where its place is no more.
     PC6 A move is under way until the replica begins an epoch where its place is, or until it is
-        withdrawn: by a record that moves it to where it runs, with the reason.
+        withdrawn: by a record that moves it to where it runs, with the reason. The node that it
+        leaves may withdraw it; an agent does if that node or the new one is a partner's.
     PC7 A move that names the node from which it moves the replica counts only while that node has
         the place. So of two processes that decide from the same places, only one changes them.
     PC8 A process uses its right to begin an epoch just before it appends the record. A node that
@@ -286,6 +287,15 @@ class Places:
         empty: it was not.
         """
         return self._withdrawn.get(label, "")
+
+    def withdrawable(self, label: str, node: str) -> str:
+        """Return the node to which a replica moves from ``node``, if that one may withdraw the move
+        (PC6); else an empty text.
+        """
+        target = self._node[label]
+        if target in ("", node) or self.is_partners(target) or self.is_partners(node):
+            return ""
+        return target
 
     def was_moved(self, label: str) -> bool:
         """Return whether the replica may have begun on a node that the pipeline file does not

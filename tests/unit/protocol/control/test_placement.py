@@ -289,6 +289,20 @@ def test_pc6_a_withdrawn_move_is_over_and_the_reason_is_known_until_the_next() -
     assert not places.withdrawn("clean.0")
 
 
+def test_pc6_the_node_that_it_leaves_withdraws_a_move_between_nodes_of_the_pipeline() -> None:
+    places = Places(STAGES, SPARE, {"east.0": ["clean"]})
+    home = "north.0"
+    assert places.withdrawable("clean.0", home) == "", "it has its place there"
+    assert places.moved(move("clean.0", "north.2"))
+    assert places.withdrawable("clean.0", home) == "north.2"
+    assert places.moved(move("clean.0", "east.0"))
+    assert [places.withdrawable("clean.0", node) for node in (home, "east.0")] == ["", ""]
+    assert places.moved(move("clean.0", home))
+    assert places.withdrawable("clean.0", "east.0") == ""
+    assert places.moved(move("clean.0", ""))
+    assert places.withdrawable("clean.0", home) == "", "it was removed"
+
+
 def test_pc5_a_node_takes_nothing_back_that_moves_away() -> None:
     begins = {
         (place, on): not has_left(on, "here", has_place=place)
