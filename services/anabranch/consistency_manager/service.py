@@ -40,6 +40,7 @@ from anabranch.protocol.control.consistency import (
     Mismatch,
 )
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
+from anabranch.protocol.edge.handover import is_used_up
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
@@ -405,9 +406,7 @@ class ConsistencyManager:
             stream
             for stream, followed in self._readable.items()
             if stream not in self._pipeline.stages
-            and followed.log_state.heirs
-            and self._control.trim_point(stream)
-            >= max(followed.log_state.filled_upto, followed.log_state.closed_upto)
+            and is_used_up(followed.log_state, self._control.trim_point(stream))
         ]
 
     def _report(self) -> None:

@@ -251,6 +251,15 @@ def rest_upto(before: Sequence[EndedStream]) -> int:
     return max((each.rest_upto for each in before), default=0)
 
 
+def is_used_up(log_state: LogState, trim_point: int) -> bool:
+    """Return whether the stream of ``log_state`` has ended and all its readers have taken its last
+    rows, so that the file need not name it any more (HO6). ``trim_point``: last bucket of it that
+    no reader needs.
+    """
+    upto = max(log_state.filled_upto, log_state.closed_upto)
+    return log_state.heirs > 0 and trim_point >= upto
+
+
 def begins_by_start(partition: int, before: Sequence[EndedStream]) -> bool:
     """Return whether a partition without a known position begins where the pipeline file lets a new
     source begin (HO4).

@@ -18,6 +18,7 @@ from anabranch.protocol.edge.handover import (
     end,
     ended,
     goes_on,
+    is_used_up,
     rest_upto,
     successor_begins,
     unexpected_processes,
@@ -160,6 +161,15 @@ def test_ho6_a_file_lacks_rows_where_it_does_not_name_the_number_before(
     SourceStream("cars", numbers, generation).tell(log_state)
     log_state.apply(0, replace(started(), rest_upto=30, bucket_ms=100))
     assert log_state.whole_after == (30 if lacks else 0)
+
+
+def test_ho6_a_stream_is_used_up_when_it_has_ended_and_its_last_rows_are_taken() -> None:
+    log_state = state_after(started(), record(0, 0, 5, (part(3), part(8)), past=6))
+    assert not is_used_up(log_state, BUCKET_MAX), "it goes on"
+    after_end(log_state)
+    assert [is_used_up(log_state, bucket) for bucket in (7, 8)] == [False, True]
+    empty = after_end(state_after(started(), record(0, 0, 5)))
+    assert [is_used_up(empty, bucket) for bucket in (4, 5)] == [False, True]
 
 
 @pytest.mark.parametrize(("index", "first_ms"), [(0, 100), (1, 100 + LEFT_TO_FIRST_MS)])
