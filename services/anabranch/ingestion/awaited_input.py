@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.ingestion import source_topics
-from anabranch.protocol.edge.missing_input import described, missing
+from anabranch.protocol.edge.missing_input import described, missing, replaced_topic
 from anabranch.protocol.errors import InputAwaited, InputMissing, Unavailable
 from anabranch.streams.source_input import input_state
 from anabranch.streams.stream_logs import open_stream
@@ -90,7 +90,5 @@ class AwaitedInput:
             now = admin.topic_ids(self._source.topics)
         except Unavailable:
             return
-        for topic, identity in known.items():
-            if now.get(topic) != identity:
-                what = "was created again" if topic in now else "does not exist any more"
-                raise InputMissing(f"source {self._stream}: topic {topic} {what}")
+        if found := replaced_topic(known, now):
+            raise InputMissing(f"source {self._stream}: {found}")

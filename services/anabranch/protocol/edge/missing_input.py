@@ -116,6 +116,17 @@ def missing(positions: Iterable[InputPosition], now: InputState) -> list[Missing
     return found
 
 
+def replaced_topic(read: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return what became of the first topic of those that are ``read`` that is gone or has another
+    identity ``now``, for people; empty: none has (MI1). Both are identities by topic.
+    """
+    for topic, identity in read.items():
+        if now.get(topic) != identity:
+            what = "was created again" if topic in now else "does not exist any more"
+            return f"topic {topic} {what}"
+    return ""
+
+
 def given_up_missing(
     positions: Sequence[InputPosition], now: InputState
 ) -> tuple[InputPosition, ...]:

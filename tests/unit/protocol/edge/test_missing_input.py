@@ -14,6 +14,7 @@ from anabranch.protocol.edge.missing_input import (
     described,
     given_up_missing,
     missing,
+    replaced_topic,
 )
 from anabranch.protocol.log.records import InputPosition
 
@@ -66,6 +67,14 @@ def test_a_partition_that_a_new_topic_does_not_have_is_left_out() -> None:
     now = there(0, 5, "new")
     assert [each.lost for each in missing(positions, now)] == [Lost.REPLACED, Lost.REPLACED]
     assert given_up_missing(positions, now) == (at(0, topic_id="new"),)
+
+
+def test_mi1_a_topic_that_is_gone_or_was_created_again_is_another_one() -> None:
+    read = {"t": "1", "u": "2"}
+    assert replaced_topic(read, {"u": "2", "t": "1", "v": "3"}) == ""
+    assert replaced_topic(read, {"t": "1"}) == "topic u does not exist any more"
+    assert replaced_topic(read, {"t": "9", "u": "2"}) == "topic t was created again"
+    assert replaced_topic({}, {}) == ""
 
 
 def test_what_people_read() -> None:
