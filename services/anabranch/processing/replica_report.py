@@ -76,6 +76,15 @@ class ReplicaReport:
             f" replica has none; {requested}"
         )
 
+    def waits_for_acknowledgement(self) -> None:
+        """Show that the replica starts from less input than it has reported to trimming, and that
+        the broker has not acknowledged the lower report yet.
+        """
+        self.status.waiting_for = (
+            "the broker's acknowledgement of a heartbeat that reports an older checkpoint:"
+            " check that the replica's control topic has a leader"
+        )
+
     def results_given_up(self, bucket: int) -> None:
         """Log and show that results up to ``bucket`` are given up."""
         self.status.detail["given_up_ms"] = bucket * self._width_ms

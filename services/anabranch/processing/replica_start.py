@@ -188,14 +188,17 @@ class StageRecovery(Recovery):
         return 0 if self.standby is None else self.standby.claimed
 
     def lower_claim(self, bucket: int) -> bool:
-        """Claim only ``bucket`` from now on. Return whether the broker has acknowledged that; pause
-        first if not.
+        """Claim only ``bucket`` from now on. Return whether the broker has acknowledged that; if
+        not, report it and pause first.
 
         Raises:
             StoppingError: this process was told to stop.
         """
         if self.standby is None or self.standby.lower_claim(bucket):
             return True
+        if self._report.status.waiting_for is None:
+            self._context.logger.warning("claim_not_lowered", stage=self._own.label, bucket=bucket)
+        self._report.waits_for_acknowledgement()
         pause_start(self._context)
         return False
 

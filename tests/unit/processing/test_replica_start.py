@@ -9,10 +9,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.process.metrics import Registry
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing import replica_start
+from anabranch.processing.replica_report import ReplicaReport
 from anabranch.processing.replica_start import (
     SharedBeginRight,
     StageRecovery,
@@ -71,24 +75,26 @@ def test_n5_who_may_not_begin_uses_no_right() -> None:
 
 @pytest.fixture
 def recovery(monkeypatch: pytest.MonkeyPatch) -> StageRecovery:
-    """Recovery of a replica that waits for blocks."""
+    """Recovery of a replica that starts."""
     monkeypatch.setattr(replica_start, "HalfBeginning", lambda *_: None)
-    status = SimpleNamespace(state="waiting")
+    context: Any = SimpleNamespace(
+        log=None,
+        pipeline=SimpleNamespace(name="p", bucket_ms=100),
+        clock=VirtualClock(),
+        stopping=threading.Event(),
+        logger=structlog.get_logger(),
+        registry=Registry(),
+    )
+    own: Any = SimpleNamespace(
+        stage_name="s", process="0", label="s.0", peers=[], stage=SimpleNamespace(ha="passive")
+    )
     return StageRecovery(
-        cast(
-            "Any",
-            SimpleNamespace(
-                log=None, pipeline=None, clock=VirtualClock(), stopping=threading.Event()
-            ),
-        ),
-        cast(
-            "Any",
-            SimpleNamespace(stage_name="s", peers=[], stage=SimpleNamespace(ha="passive")),
-        ),
+        context,
+        own,
         cast("Any", SimpleNamespace(gone=dict)),
         cast("Any", None),
         cast("Any", SimpleNamespace(ask=lambda _: "asked")),
-        cast("Any", SimpleNamespace(status=status, waits_for_blocks=lambda *_: None)),
+        ReplicaReport(context, own),
     )
 
 
@@ -107,7 +113,7 @@ def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
 def test_ti11_a_claim_is_lowered_until_the_broker_acknowledges_it(recovery: StageRecovery) -> None:
     assert recovery.claimed == 0, "it was no standby"
     assert recovery.lower_claim(30)
-    answers, claims = [True, False], list[int]()
+    answers, claims = [True, False, False], list[int]()
 
     def lower(bucket: int) -> bool:
         claims.append(bucket)
@@ -115,9 +121,15 @@ def test_ti11_a_claim_is_lowered_until_the_broker_acknowledges_it(recovery: Stag
 
     recovery.standby = cast("Any", SimpleNamespace(claimed=50, lower_claim=lower))
     assert recovery.claimed == 50
-    assert not recovery.lower_claim(30)
+    with capture_logs() as logged:
+        assert not recovery.lower_claim(30)
+        waiting_for = recovery._report.status.waiting_for
+        assert waiting_for is not None
+        assert "acknowledgement" in waiting_for, "people see why nothing begins"
+        assert not recovery.lower_claim(30)
+    assert [each["event"] for each in logged] == ["claim_not_lowered"], "it is logged once"
     assert recovery.lower_claim(30)
-    assert claims == [30, 30]
+    assert claims == [30, 30, 30]
     answers.append(False)
     recovery._context.stopping.set()
     with pytest.raises(StoppingError):
