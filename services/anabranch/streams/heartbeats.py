@@ -106,11 +106,18 @@ class ControlWriter:
             return False
         return not self._settled() or self._taken()
 
-    def settle(self) -> None:
-        """Wait up to ``CONTROL_WAIT_MS`` until the outcome of the record in flight is known."""
+    def is_under_way(self) -> bool:
+        """Return whether the outcome of the records that were sent last is not known yet."""
+        return self._under_way
+
+    def settle(self) -> bool:
+        """Wait up to ``CONTROL_WAIT_MS`` until the outcome of the records in flight is known.
+        Return whether the broker has acknowledged them; False if none are in flight.
+        """
         deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
         while self._under_way and not self._settled() and self._clock.monotonic_ms() < deadline_ms:
             self._clock.sleep_ms(_PAUSE_MS)
+        return self._under_way and self._settled() and self._taken()
 
     def close(self) -> None:
         """Close the writer once the outcome of the record in flight is known, or was waited for:
@@ -183,6 +190,8 @@ class HeartbeatSender:
         self._every_ms = every_ms
         self._last: Heartbeat | None = None
         self._sent_ms = 0
+        self._late: Heartbeat | None = None
+        """Heartbeat of ``send_now`` that is still in flight."""
 
     def send(self, beat: Heartbeat) -> bool:
         """Send ``beat`` if one is due, with ``written_ms`` set, and return whether it was sent.
@@ -195,7 +204,7 @@ class HeartbeatSender:
             return False
         sent = self._writer.offer(replace(beat, written_ms=self._clock.now_ms()))
         if sent:
-            self._last, self._sent_ms = beat, now_ms
+            self._last, self._sent_ms, self._late = beat, now_ms, None
         return sent
 
     def _is_due(self, beat: Heartbeat, last: Heartbeat, since_ms: int) -> bool:
@@ -207,10 +216,17 @@ class HeartbeatSender:
 
     def send_now(self, beat: Heartbeat) -> bool:
         """Send ``beat`` now, after the one in flight, and wait up to ``CONTROL_WAIT_MS`` for each.
-        Return whether the broker has acknowledged it.
+        Return whether the broker has acknowledged it. To try again, call it with the same ``beat``.
         """
-        self._writer.settle()
-        return self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+        if self._writer.settle() and beat == self._late:
+            # Not sent again: a broker that always answers too late would never acknowledge it.
+            self._late = None
+            return True
+        if self._writer.is_under_way():
+            return False
+        is_acknowledged = self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+        self._late = beat if self._writer.is_under_way() else None
+        return is_acknowledged
 
     def close(self) -> None:
         """Close the topics. Idempotent."""

@@ -170,6 +170,62 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
     ], "a slow broker is not given up"
 
 
+class LateWriter(LocalLogWriter):
+    """Writer to a broker that answers each record after longer than anybody waits at once."""
+
+    def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
+        super().__init__(log)
+        self._clock, self._answers_ms = clock, 0
+
+    def settled(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if self._sent and not self._answers_ms:
+            self._answers_ms = now_ms + 5 * CONTROL_WAIT_MS // 2
+        return now_ms >= self._answers_ms
+
+    def flush(self) -> list[RecordPosition]:
+        self._answers_ms = 0
+        return super().flush()
+
+
+def test_what_the_broker_acknowledges_late_is_acknowledged(
+    log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "writer", lambda: LateWriter(log, clock))
+    sender, lower = HeartbeatSender(log, TOPIC, clock), replace(BEAT, checkpoint_bucket=1)
+    assert sender.send(BEAT)
+    assert [sender.send_now(lower) for _ in range(5)] == [False, False, False, False, True]
+    claimed = [each.checkpoint_bucket for each in sent_records(log) if isinstance(each, Heartbeat)]
+    assert claimed == [BEAT.checkpoint_bucket, 1]
+    assert not sender.send_now(lower), "that is another one"
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+def test_what_was_sent_before_or_after_is_no_acknowledgement(
+    log: LocalEventLog,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[AnabranchError],
+) -> None:
+    silent = SilentWriter(log)
+    silent.is_silent = True
+    monkeypatch.setattr(log, "writer", lambda: silent)
+    sender, lower = HeartbeatSender(log, TOPIC, clock), replace(BEAT, checkpoint_bucket=1)
+    assert not sender.send_now(lower)
+    silent.is_silent = False
+    log.fail_next(FailingOperation.FLUSH, error=error, applied=0, topic=TOPIC)
+    clock.advance(HEARTBEAT_EVERY_MS)
+    assert not sender.send(BEAT), "the lower claim was lost"
+    silent = SilentWriter(log)
+    silent.is_silent = True
+    clock.advance(HEARTBEAT_SEND_MS)
+    assert sender.send(BEAT)
+    silent.is_silent = False
+    assert sender.send_now(lower)
+    claimed = [each.checkpoint_bucket for each in sent_records(log) if isinstance(each, Heartbeat)]
+    assert claimed == [BEAT.checkpoint_bucket, 1]
+
+
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
 def test_a_rejection_that_is_reported_later_is_no_news(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
