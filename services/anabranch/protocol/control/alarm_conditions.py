@@ -1,9 +1,10 @@
-"""Conditions of a pipeline that raise an alarm when they begin: which ones, and when again.
+"""Alarms about conditions that last: an alarm is raised when a condition begins, and not again
+before it was over.
 
-Theory of operation. A process says in every heartbeat that it waits for its input, refuses one, or
-has more rows than it can process; an output that is away sends none. The manager sees the same
-condition every second, and a person wants to know once. So it remembers which conditions last. A
-manager that begins knows of none, and raises the alarms of those that last again.
+Theory of operation. A process reports in every heartbeat that it waits for its input, refuses one,
+or has more rows than it can process; an output that is away sends none. So the manager receives the
+same condition every second, and people need one alarm. It remembers which conditions last. A
+manager that starts remembers none, and raises the alarms of those that last once more.
 
 Invariants:
     AC1 a condition raises one alarm when it begins and none while it lasts. If it was over

@@ -117,8 +117,12 @@ def missing(positions: Iterable[InputPosition], now: InputState) -> list[Missing
 
 
 def replaced_topic(read: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return what became of the first topic of those that are ``read`` that is gone or has another
-    identity ``now``, for people; empty: none has (MI1). Both are identities by topic.
+    """Return, for people, which topic was deleted, or created again, since it was read; empty: none
+    was (MI1).
+
+    Args:
+        read: Identity of each topic that is read, by its name, when the reading began.
+        now: Identity of each topic that exists now, by its name.
     """
     for topic, identity in read.items():
         if now.get(topic) != identity:
