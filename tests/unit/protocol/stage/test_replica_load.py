@@ -27,8 +27,8 @@ from harness.present import present
 from harness.replica_bench import Bench, Settings, part
 
 LONG = pytest.mark.no_cover
-"""Mark of a test that runs a replica for long: traced it takes four times as long, and its lines
-are those of shorter ones.
+"""Mark of a test that runs a replica for long: traced it takes up to four times as long, and its
+lines are those of others.
 """
 SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
 
@@ -49,6 +49,7 @@ def run(load: Load, until_s: int, cost: Cost | None = None, **options: object) -
     return bench
 
 
+@LONG
 @pytest.mark.parametrize("rows_per_s", [0, 10, 300, 700])
 def test_ov1_a_stage_that_keeps_up_never_forks(rows_per_s: int) -> None:
     bench = run(lambda _: rows_per_s, 120)
@@ -56,11 +57,13 @@ def test_ov1_a_stage_that_keeps_up_never_forks(rows_per_s: int) -> None:
     assert bench.late() == {}
 
 
+@LONG
 @pytest.mark.parametrize("slow", [{30: 5_000, 90: 3_000}, {1: 1_500, 2: 1_000, 3: 500}])
 def test_ov1_nor_for_one_slow_batch_or_the_first_ones_of_a_process(slow: dict[int, float]) -> None:
     assert run(lambda _: 400, 120, Cost(slow=slow)).forks == []
 
 
+@LONG
 def test_ol10_an_overload_from_the_start_by_dear_rows_is_noticed_soon() -> None:
     """A row takes 10 ms, and rows come four times as fast as that."""
     bench = run(lambda now_ms: 400 if now_ms < 60_000 else 40, 150, Cost(20, 10))
@@ -218,6 +221,7 @@ def correcting(bench: LoadBench, bucket: int) -> bool:
     return 36_000 < bucket * WIDTH_MS < bench.ends[-1]
 
 
+@LONG
 @pytest.mark.parametrize("pace_ms", [0, 400])
 def test_ov7_with_one_task_the_branch_and_its_correction_take_turns(pace_ms: int) -> None:
     bench = run(rush, 200, Cost(*COSTLY), has_one_task=True, pace_ms=pace_ms)
@@ -242,6 +246,7 @@ def test_ov7_the_correction_keeps_its_share_while_the_branch_has_its_turn() -> N
     assert 350 < mean(shares) < 650
 
 
+@LONG
 def test_ov7_a_hole_in_the_correction_stops_nobody() -> None:
     bench = run(rush, 60, Cost(*COSTLY), has_one_task=True)
     bench.is_silent = True
@@ -262,6 +267,7 @@ def test_ov7_a_branch_that_is_late_waits_for_no_turn() -> None:
     assert max(bench.stable) > stable
 
 
+@LONG
 @pytest.mark.parametrize("rush_ms", [31_500, 33_000])
 def test_ov3_a_rush_during_the_correction_of_a_missing_input_is_shown_in_time(rush_ms: int) -> None:
     """The branch keeps all rows when the rush comes: it must not wait long for the correction."""
@@ -323,6 +329,7 @@ def test_a_bound_that_leaves_batches_less_than_check_asks_for_ends_no_overload(
     assert (least > 100) == has_ended, "the share went down to one per cent"
 
 
+@LONG
 def test_an_overload_is_shed_in_time_and_corrected_in_the_end() -> None:
     bench = run(step(2, until_s=40), 240)
     assert len(bench.forks) == len(bench.ends) == 1
@@ -377,6 +384,7 @@ def test_ov6_a_branch_does_not_end_before_its_limit() -> None:
     assert len(bench.ends) == 1
 
 
+@LONG
 def test_ov3_while_it_is_overloaded_the_successor_waits() -> None:
     bench = run(step(2), 49)
     hole = max(bench.stable)
@@ -387,6 +395,7 @@ def test_ov3_while_it_is_overloaded_the_successor_waits() -> None:
     assert max(bench.stable) > hole
 
 
+@LONG
 def test_ov3_an_overload_during_a_correction_suspends_the_successor_again() -> None:
     first, again = step(2, until_s=30), step(2, 45, 60)
     bench = run(lambda now_ms: max(first(now_ms), again(now_ms)), 55)
@@ -400,6 +409,7 @@ def test_ov3_an_overload_during_a_correction_suspends_the_successor_again() -> N
     assert bench.late() == {}
 
 
+@LONG
 def test_ov9_a_shard_that_its_halves_wait_for_corrects_although_it_is_overloaded() -> None:
     """They are proven by its stable results alone, and only they can end a lasting overload."""
     bench = run(step(2, until_s=1_000), 60)
@@ -432,6 +442,7 @@ def test_ov3_a_correction_that_comes_no_nearer_gets_more_of_the_cores() -> None:
     assert len(bench.ends) == 1
 
 
+@LONG
 @pytest.mark.parametrize("times", [1.2, 1.5, 3.0, 6.0])
 def test_ol3_a_permanent_overload_is_shed_by_a_steady_share(times: float) -> None:
     bench = run(step(times, until_s=1_000), 90)
@@ -441,6 +452,7 @@ def test_ol3_a_permanent_overload_is_shed_by_a_steady_share(times: float) -> Non
     assert sum(settled) / len(settled) == pytest.approx(900 / times, rel=0.25)
 
 
+@LONG
 def test_a_ramp_is_shed_more_and_more() -> None:
     bench = run(lambda now_ms: now_ms / 50, 120)
     assert bench.late() == {}
@@ -453,6 +465,7 @@ def test_a_ramp_is_shed_more_and_more() -> None:
     assert means == sorted(means, reverse=True)
 
 
+@LONG
 def test_a_burst_onto_small_batches_is_late_by_little_and_is_corrected() -> None:
     bench = run(lambda now_ms: 10_000 if 30_000 <= now_ms < 33_000 else 300, 200)
     assert max(bench.late().values(), default=0) < WAITS.first_ms
@@ -481,6 +494,7 @@ def test_only_tentative_plans_leave_out_rows_and_the_plan_says_it() -> None:
     assert all(KEPT_LEAST <= kept <= KEPT_ALL for _, kept in bench.kept)
 
 
+@LONG
 def test_ol11_a_restart_with_a_backlog_of_dear_rows_shows_the_present_soon() -> None:
     """Batches of 1 000 rows of 10 ms took a minute before anything was known."""
     cold = {1: 6_000.0, 2: 3_000.0, 3: 1_500.0}
@@ -503,6 +517,7 @@ def test_ov1_a_replica_that_catches_up_leaves_new_results_to_its_peer() -> None:
         assert bool(bench.forks) != peer_serves
 
 
+@LONG
 def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
     """Its shard is overloaded. Results of its branch nobody would see."""
 
@@ -522,6 +537,7 @@ def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
     assert half.forks, "its split was confirmed while it was late"
 
 
+@LONG
 def test_ov8_nor_does_it_leave_the_cores_to_a_branch_for_a_missing_input() -> None:
     bench = LoadBench(step(2, from_s=10, until_s=1_000), None, Settings(**SHEDS))  # type: ignore[arg-type]
     bench.bench.replica.is_read = False
@@ -537,6 +553,7 @@ def test_ov8_nor_does_it_leave_the_cores_to_a_branch_for_a_missing_input() -> No
     assert min(kept for _, kept in bench.kept) > KEPT_LEAST
 
 
+@LONG
 def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
     bench = run(step(2, until_s=40), 240)
     ended = bench.ends[0]
@@ -544,6 +561,7 @@ def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
     assert ended // WIDTH_MS - bucket <= 6
 
 
+@LONG
 def test_ov4_the_branch_stays_while_the_rows_that_wait_would_be_late() -> None:
     """Many rows come in one bucket, while a batch brings the correction to the present."""
     usual, burst = step(2, until_s=30, after=0.2), range(0)
@@ -588,6 +606,7 @@ def test_ov5_no_batch_of_the_stable_query_delays_the_next_try_of_a_branch(
     assert max(bench.late().values(), default=0) <= 2_000, "they were up to 4.4 s"
 
 
+@LONG
 def test_a_missing_input_of_an_overloaded_stage_is_gone_on_without() -> None:
     """The input stops while the branch sheds, and comes back: one end, everything stable."""
     bench = run(step(2, until_s=40), 30)
@@ -612,6 +631,7 @@ def test_the_first_batch_without_an_input_is_no_larger_than_can_be_predicted() -
     assert bench.late(HOP_MS + target_ms + TICK_MS) == {}
 
 
+@LONG
 @pytest.mark.parametrize("cost", [(0, 25), (100, 10), (300, 1)])
 def test_after_batches_of_one_size_new_results_are_in_time_beside_a_correction(
     cost: tuple[int, int],
@@ -627,6 +647,7 @@ def test_after_batches_of_one_size_new_results_are_in_time_beside_a_correction(
     assert max(bench.late().values(), default=0) < 2_000
 
 
+@LONG
 @pytest.mark.parametrize("has_one_task", [False, True])
 @pytest.mark.parametrize(("rush_ms", "back_ms"), [(6_500, 8_000), (7_000, 8_500)])
 def test_ov10_a_branch_that_has_not_measured_its_rows_goes_before_the_correction(
@@ -653,6 +674,7 @@ def test_ov10_a_branch_that_has_not_measured_its_rows_goes_before_the_correction
 UNSAFE = PlanTraits(is_stateful=True, is_batch_safe=False)
 
 
+@LONG
 @pytest.mark.parametrize("times", [1.2, 2.0])
 def test_ov1_an_overload_from_the_start_of_equal_batches_is_shed(times: float) -> None:
     """Each bucket has a batch of its own: no other size tells what a row costs."""
@@ -681,6 +703,7 @@ def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> No
     assert bench.bench.replica.branch is None
 
 
+@LONG
 def test_a_stage_that_stands_at_a_hole_has_nothing_to_correct() -> None:
     """A part of its input is missing, and its node had to limit stages meanwhile. Another one may
     correct before that part is back.
