@@ -43,6 +43,10 @@ NAMED: dict[str, list[str]] = {"north.7": [], "north.8": []}
 HOME, SECOND, POOL, NEXT = "north.0", "north.1", "north.7", "north.8"
 RULES = ScalingRules((POOL, NEXT), 700, 5_000, 10_000, 100)
 STEP_MS = 500
+LONG = pytest.mark.no_cover
+"""Mark of a test in which a scaler decides for minutes: traced it takes four times as long, and its
+lines are those of others.
+"""
 
 
 def places(stages: Sequence[PlacedStage] = STAGES) -> Places:
@@ -174,6 +178,7 @@ class TestOverload:
         assert world.now_ms >= RULES.rest_ms, "SG2: it rests after its start"
         assert world.run(60) == [], "it stays there, whatever its load"
 
+    @LONG
     def test_sg6_of_two_on_an_overloaded_node_of_the_pool_one_goes_home(self) -> None:
         """No other node of the pool is there."""
         world = World(replace(RULES, pool=(POOL,)))
@@ -230,6 +235,7 @@ class TestOverload:
                 return
         raise AssertionError("nothing was decided")
 
+    @LONG
     @pytest.mark.parametrize(
         ("bucket_ms", "behind"),
         [
@@ -267,6 +273,7 @@ class TestOverload:
     def test_what_leaves_no_time_for_corrections_is_what_they_wait_for(self) -> None:
         assert NEED_HIGH_PERMILLE == RESUMED
 
+    @LONG
     def test_one_that_catches_up_is_not(self) -> None:
         """SG14: however little its lag falls within the window."""
         world = World()
@@ -370,6 +377,7 @@ class TestOverload:
         action = world.until(60)
         assert (action.label, action.target) == ("slow.0", NEXT)
 
+    @LONG
     def test_where_the_pool_is_as_busy_nothing_is_moved(self) -> None:
         world = World(replace(RULES, pool=(POOL,)))
         assert world.apply(operator("light.0", POOL))
@@ -517,6 +525,7 @@ class TestOneAtATime:
         assert isinstance(record, Move)
         assert record.only_from == HOME
 
+    @LONG
     def test_after_a_withdrawn_move_it_is_left_alone(self) -> None:
         """SG8."""
         world = World()
@@ -566,18 +575,21 @@ class TestBack:
             world.run(1)
         assert world.done[-1].cause is Cause.BACK
 
+    @LONG
     @pytest.mark.parametrize("busy", [400, 950])
     def test_it_stays_where_it_would_be_more_than_half_of_the_threshold(self, busy: int) -> None:
         world = self.away()
         world.busy["slow.0"] = busy
         assert world.run(600) == []
 
+    @LONG
     def test_it_stays_while_it_is_behind(self) -> None:
         world = self.away()
         world.busy["slow.0"] = 100
         world.behind["slow.0"] = 100
         assert world.run(600) == []
 
+    @LONG
     def test_what_an_operator_moved_stays(self) -> None:
         """SG5."""
         world = World()
@@ -609,12 +621,14 @@ class TestBack:
             world.busy |= {"slow.0": 50, "light.0": 50}
             assert [each for each in world.run(600) if each.label == "slow.0"] == []
 
+    @LONG
     def test_it_does_not_go_back_beside_a_sibling(self) -> None:
         world = self.away()
         assert world.apply(operator("slow.1", HOME))
         world.busy["slow.0"] = 0
         assert world.run(600) == []
 
+    @LONG
     def test_load_that_comes_and_goes_moves_it_less_and_less(self) -> None:
         """SG4."""
         world, times = World(), []
