@@ -562,16 +562,17 @@ class SimulatedQuery:
             row if in_state and is_window(row) else of_version(row, version) for row in results
         ]
         begun_ms = clock.monotonic_ms()
-        clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
-        per_bucket_ms = stage.bucket_percent * width_ms // 100
-        buckets = _buckets_taken(logged.offsets) if per_bucket_ms else 0
-        self._core.work(clock, len(rows) * stage.row_ms + buckets * per_bucket_ms)
+        clock.sleep_ms(self._rng.randint(1, 20))
         start = task.driver.begin(
             task.query,
             [logged.offsets[source] for source, _ in stage.sources],
             logged.watermark_ms,
             before,
         )
+        clock.sleep_ms(stage.batch_ms)
+        per_bucket_ms = stage.bucket_percent * width_ms // 100
+        buckets = _buckets_taken(logged.offsets) if per_bucket_ms else 0
+        self._core.work(clock, len(rows) * stage.row_ms + buckets * per_bucket_ms)
         function_ms = stage.function_ms + self._first_batches.take_ms(start.rows)
         if function_ms:
             clock.sleep_ms(function_ms)
