@@ -88,7 +88,7 @@ def test_each_figure_of_the_page_has_a_published_verdict() -> None:
                 )
                 row = (
                     f"{kind} | {spaced(each['expected'])} | {sum(each[name] for name in FAULTS)} |"
-                    f" {spaced(each['judged_on_time'])} | {each['late']} | {times} |"
+                    f" {spaced(each['judged_on_time'])} | {spaced(each['late'])} | {times} |"
                     f" {LIMIT_MS[kind] // 1_000} s |"
                 )
             assert row in page, path.stem
