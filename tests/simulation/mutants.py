@@ -220,8 +220,6 @@ FOUND_BY: Final[dict[str, int]] = {
     "record_too_large": 960,
     "pieces_not_chained": 269,
     "piece_closes_too_much": 5812,
-    "batches_are_sized_by_rows_alone": 6350000460,
-    "share_counts_buckets_beyond_the_batch": 6350001390,
     "only_a_branch_that_sheds_goes_first": 6000000100,
     "stable_query_takes_all_before_the_next_try": 4678,
     "ahead_is_taken": 28,

@@ -99,7 +99,6 @@ from typing import Final
 
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.availability import delay_bound_ms
-from anabranch.protocol.stage.bucket_cost import BucketCost
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 COST_BATCHES: Final = 8
@@ -372,8 +371,6 @@ class LoadControl:
         self.is_late_itself = False
         """Whether the branch needs all cores so that its results are in time."""
         self.arrivals = ArrivalRate()
-        self.bucket_cost = BucketCost()
-        """Cost of buckets, which leaving out rows does not save."""
         self._alone, self._beside = self._new_cost(), self._new_cost()
         self._processor = BatchCost(unmeasured_ms=self._unmeasured_ms)
         self._first: deque[tuple[int, int]] = deque(maxlen=COST_BATCHES)

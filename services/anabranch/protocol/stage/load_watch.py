@@ -4,9 +4,7 @@ row costs, and how many rows arrive.
 Theory of operation. Only a batch that says what rows cost is measured. The first batches of a query
 do not: Java compiles. Nor does a batch during which the process was paused, or a batch of the
 successor: beside the branch it gets the cores that the branch leaves. A batch of the branch during
-which the successor began or ran a batch counts as one beside it. Cold batches, and those of the
-successor, only bound what a bucket costs (``protocol.stage.bucket_cost``): they take no less than
-others.
+which the successor began or ran a batch counts as one beside it.
 
 Rows arrive with the buckets that become complete. What was complete when the process first knew the
 state of its inputs, or knew it again after a pause, had arrived before: it waits, but says nothing
@@ -36,8 +34,6 @@ class _Batch:
     """Running batch of a query."""
 
     rows: int
-    buckets: int
-    """Number of its buckets with rows."""
     began_ms: int
     beside: int | None
     """Number of batches that other queries had begun when this one began; None if one of them was
@@ -108,27 +104,20 @@ class LoadWatch:
             rows = plan.rows * plan.kept // KEPT_ALL
             others = [name for name in self._running if name != query]
             self._begun[query] = self._begun.get(query, 0) + 1
-            beside = None if others else self._by_others(query)
-            self._running[query] = _Batch(rows, plan.buckets, now_ms, beside)
+            self._running[query] = _Batch(rows, now_ms, None if others else self._by_others(query))
 
     def ends(self, query: str, now_ms: int, woke_ms: int, *, is_successor: bool) -> None:
         """Record that the last batch of ``query`` has ended. ``woke_ms``: when the process last
         woke from a pause. ``is_successor``: whether the query corrects beside a branch.
         """
         batch = self._running.pop(query, None)
-        if batch is None or woke_ms >= batch.began_ms > 0:
+        if batch is None or is_successor or woke_ms >= batch.began_ms > 0:
             return
-        took_ms, is_cold = now_ms - batch.began_ms, self._begun[query] <= COLD_BATCHES
+        if self._begun[query] <= COLD_BATCHES:
+            self._control.took_cold(batch.rows, now_ms - batch.began_ms)
+            return
         beside = batch.beside is None or batch.beside != self._by_others(query)
-        self._control.bucket_cost.took(
-            batch.buckets, batch.rows, took_ms, beside=beside or is_cold or is_successor
-        )
-        if is_successor:
-            return
-        if is_cold:
-            self._control.took_cold(batch.rows, took_ms)
-        else:
-            self._control.took(batch.rows, took_ms, beside=beside)
+        self._control.took(batch.rows, now_ms - batch.began_ms, beside=beside)
 
     def used(self, query: str, rows: int, processor_ms: float) -> None:
         """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``

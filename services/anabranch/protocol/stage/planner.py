@@ -367,11 +367,6 @@ class Plan:
     """Largest per mille of the rows of a bucket that an input lacks already."""
 
     @property
-    def buckets(self) -> int:
-        """Number of buckets that have rows in any input."""
-        return len({bucket for _, taken in self.inputs for bucket, _, _ in taken})
-
-    @property
     def shed(self) -> int:
         """Per mille of the rows of a bucket's input that its results lack (PT10)."""
         return shed_by(self.kept, (self.inputs_shed,))

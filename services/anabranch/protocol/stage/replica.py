@@ -105,10 +105,6 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         branch cannot save. Beside the correction it would take twice as long for it, and be later
         and later. A branch that keeps all rows goes first, too, as long as the correction comes
         nearer: before batches were measured alone it does not know that the stage is overloaded.
-        Where batches are known to be long because of their buckets, one of either has no more of
-        these than take the time of a batch of the branch (``protocol.stage.bucket_cost``), and the
-        branch keeps as many of their rows as fit beside. Not where the two take turns: each further
-        batch waits once more for the other query.
     OV11 no correction waits for ever: OV3 and OV10 hold up to a floor
         (``protocol.stage.correction_floor``), whatever batches take and the load seems to be.
 """
@@ -139,7 +135,6 @@ from anabranch.protocol.stage.load_control import (
 )
 from anabranch.protocol.stage.load_watch import LoadWatch
 from anabranch.protocol.stage.planner import (
-    BATCH_BUCKETS_MAX,
     Plan,
     PlanTraits,
     QueryPosition,
@@ -729,15 +724,7 @@ class Replica:
         last = given_up if position.bucket < given_up else None
         most = self._rows_max(position, situation.now_ms)
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
-        buckets_max = self._buckets_max
-        plan = next_plan(
-            position,
-            situation.log_states,
-            self._traits,
-            rows_max=rows_max,
-            buckets_max=buckets_max,
-            last=last,
-        )
+        plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._bounds.correction_buckets
         if rows_max == most or plan is None or plan.after.bucket >= min(span, _complete(situation)):
             return plan
@@ -746,7 +733,6 @@ class Replica:
             situation.log_states,
             self._traits,
             rows_max=most,
-            buckets_max=buckets_max,
             last=span if last is None else min(last, span),
         )
 
@@ -765,17 +751,6 @@ class Replica:
         if left_ms is None:
             return min(most, load.rows_max)
         return min(most, load.rows_within(max(left_ms, load.target_ms)))
-
-    @property
-    def _buckets_max(self) -> int:
-        """Maximum number of buckets with rows of the next batch, of a branch or beside one
-        (OV10).
-        """
-        load = self.load
-        if load is None or self._branch is None or self._has_one_task:
-            return BATCH_BUCKETS_MAX
-        most = load.bucket_cost.buckets_within(load.target_ms, self._rules.width_ms)
-        return BATCH_BUCKETS_MAX if most is None else most
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
         """Return whether the stable query, whose next batch is ``plan``, must fork because the
@@ -953,15 +928,8 @@ class Replica:
         )
         most, load = self._batch_size.rows_max, self.load
         whole_max = most if load is None else min(most, load.branch_rows_max)
-        buckets_max = self._buckets_max
         plan = next_tentative_plan(
-            position,
-            log_states,
-            chosen,
-            due,
-            self._traits,
-            rows_max=whole_max,
-            buckets_max=buckets_max,
+            position, log_states, chosen, due, self._traits, rows_max=whole_max
         )
         if plan is None or load is None or not plan.rows:
             return plan
@@ -969,10 +937,8 @@ class Replica:
         yields = branch.watch.steps if branch.sheds else None
         if branch.overload_floor.is_open:
             yields = None  # of what an overload leaves, the correction would leave nothing
-        # More than the batch can have would leave a part of its time without rows.
-        in_batch = plan.rows * buckets_max // plan.buckets
         kept = load.keep(
-            min(_waiting(plan, due), in_batch),
+            _waiting(plan, due),
             self._availability.left_ms(position.bucket + 1, situation.now_ms),
             situation.now_ms,
             beside=self._phase is Phase.CORRECTING and situation.may_correct,
@@ -987,7 +953,6 @@ class Replica:
             due,
             self._traits,
             rows_max=most * KEPT_ALL // kept,
-            buckets_max=buckets_max,
             kept=kept,
         )
 

@@ -64,19 +64,6 @@ class TestBatches:
         watch.ends("a", 1_700, 0, is_successor=False)
         assert control.batches == []
 
-    def test_what_a_bucket_costs_is_bounded_by_all_and_fitted_to_the_warm_ones_alone(self) -> None:
-        taken = tuple((bucket, "a", (part(bucket, 50),)) for bucket in (4, 5))
-        plan = replace(PLAN, inputs=(("a", taken),), rows=100)
-        control = LoadControl(1_000)
-        watch, cost = LoadWatch(control), control.bucket_cost
-        for _ in range(COLD_BATCHES + 1):
-            watch.begins("a", plan, 1_000)
-            watch.ends("a", 1_700, 0, is_successor=False)
-        watch.begins("b", plan, 1_000)
-        watch.ends("b", 1_600, 0, is_successor=True)
-        assert list(cost._alone) == [(2, 100, 700)]
-        assert list(cost._all) == [(2, 700)] * (COLD_BATCHES + 1) + [(2, 600)]
-
     def test_beside_those_of_another_query(self) -> None:
         watch, control = warm("a", "b")
         watch.begins("b", PLAN, 1_000)

@@ -98,54 +98,6 @@ def test_ov10_a_branch_that_cannot_save_what_its_buckets_cost_goes_before_the_co
     assert max(bench.stable) > 41 + gained, "the correction goes on"
 
 
-def uneven(rows_per_s: float, now_ms: int) -> float:
-    """Return a load of half as many rows more in every other bucket, and as many less between. The
-    batch of each tenth bucket, with 70 rows, is longer than two buckets.
-    """
-    bucket = now_ms // WIDTH_MS
-    return 140 if bucket % 10 == 0 else rows_per_s * (1.5 if bucket % 2 else 0.5)
-
-
-@pytest.mark.parametrize(("bucket_ms", "rows_per_s"), [(325, 10), (250, 20), (300, 10)])
-def test_ov10_no_batch_after_a_silence_has_more_buckets_than_fit_a_target(
-    bucket_ms: float, rows_per_s: float
-) -> None:
-    """A part of the input is missing for six seconds. Two buckets end each second, and take half of
-    the core or more, with hardly any rows.
-    """
-    bench = run(
-        lambda now_ms: uneven(rows_per_s, now_ms) if now_ms < 45_000 else 0,
-        20,
-        Cost(10, 10, bucket_ms=bucket_ms),
-    )
-    bench.held_at = 20_000 // WIDTH_MS
-    bench.run(26_000)
-    bench.held_at = None
-    bench.run(80_000)
-    late = bench.late()
-    assert len(late) <= 4, "up to 17 buckets were, by up to 3 s"
-    assert max(late.values(), default=0) <= HOP_MS
-    assert len(bench.ends) == len(bench.forks) == 1
-
-
-@pytest.mark.parametrize(
-    ("fixed_ms", "late_max", "ended_ms"),
-    [(300, 0, 90_000), (900, 2, 106_000), (1_100, 17, 120_000)],
-)
-@LONG
-def test_ov10_batches_that_take_long_whatever_they_hold_keep_their_buckets(
-    fixed_ms: float, late_max: int, ended_ms: int
-) -> None:
-    """Fewer buckets would make their batches hardly shorter, and more."""
-    bench = run(lambda _: 50, 20, Cost(fixed_ms, 1))
-    bench.held_at = 20_000 // WIDTH_MS
-    bench.run(80_000)
-    bench.held_at = None
-    bench.run(180_000)
-    assert len(bench.late()) <= late_max
-    assert bench.ends[0] <= ended_ms
-
-
 @LONG
 def test_ov10_with_fewer_buckets_the_correction_comes_to_its_end() -> None:
     few = by_buckets(200, 1_500, 0)
