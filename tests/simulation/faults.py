@@ -28,6 +28,10 @@ PROCESS_KINDS = (
     "clock",
 )
 WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write rejected")
+WRITE_TWICE: Final = "write twice"
+"""The client writes records a second time, and reports no error (librdkafka 4953)."""
+_TWICE: Final = 0.35
+"""Share of the faults "write applied" in whose place a seed has this one."""
 DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
 UNRECORDED = "commit unrecorded"
 """A delivery's transaction is torn: its records are there, and its progress is not."""
@@ -167,6 +171,24 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     """Draw the faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
     kinds, and in half of the seeds aimed ones, too.
     """
+    return some_twice(options.seed, _drawn(options, targets))
+
+
+def some_twice(seed: int, found: Sequence[Fault]) -> list[Fault]:
+    """Return ``found`` with "write twice" in place of some "write applied": nobody notices these.
+    Drawn apart, so that all else in a seed stays what it was.
+    """
+    rng = random.Random(f"{seed}/written twice")
+    return [
+        fault._replace(kind=WRITE_TWICE)
+        if fault.kind == "write applied" and rng.random() < _TWICE
+        else fault
+        for fault in found
+    ]
+
+
+def _drawn(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """Return the faults of a seed, none of which is "write twice"."""
     found = _stores_fail(options, targets)
     if options.scenario not in _OF_CHANCE:
         found += _scenario(options, targets)

@@ -16,6 +16,7 @@ from simulation.faults import (
     STORE_AWAY,
     WRITER_KINDS,
     Fault,
+    some_twice,
 )
 from simulation.market import BUYER, SELLER, STRANGER, THIRD, MarketOptions
 from simulation.options import ON_NEW, ON_THIRD
@@ -57,7 +58,8 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
     found += [
         Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
     ]
-    return sorted([*found, *_log_is_lost(options, targets)])
+    found = sorted([*found, *_log_is_lost(options, targets)])
+    return some_twice(options.seed, found)
 
 
 def _log_is_lost(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:

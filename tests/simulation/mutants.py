@@ -91,7 +91,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "no_answer_is_an_empty_partition": 84,
     "retention_ends_the_reader": 24,
     "held_while_the_store_is_away": 14,
-    "held_before_it_is_stored": 23,
+    "held_before_it_is_stored": 11,
     "nothing_is_stored": 14,
     "nothing_is_stored_for_a_move": 9327,
     "who_shares_the_directory_is_waited_for": 9327,

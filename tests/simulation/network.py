@@ -71,8 +71,8 @@ class Link:
     full_until_ms: int = 0
     """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
-    """(what becomes of the next write, its number): lost, late, applied, part, rejected; for
-    a commit lost, applied, torn, unrecorded (all but its progress).
+    """(what becomes of the next write, its number): lost, late, applied, twice, part, rejected;
+    for a commit lost, applied, torn, unrecorded (all but its progress).
     """
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
@@ -332,7 +332,8 @@ class Port:
             if kind in kinds and (is_boundary or kinds[kind] == "commit" or value % 2 == 0):
                 del self.link.planned[number]
                 self.network.history.reached(f"{kinds[kind]} {kind}")
-                self.struck(f"{kinds[kind]} {kind}")
+                if kind != "twice":  # its writer does not notice it
+                    self.struck(f"{kinds[kind]} {kind}")
                 return kind, value
         return "", 0
 
@@ -479,6 +480,7 @@ _WRITE_FAULTS: Final = {
     "lost": "write",
     "late": "write",
     "applied": "write",
+    "twice": "write",
     "part": "write",
     "rejected": "write",
 }
@@ -488,7 +490,9 @@ _TEARS: Final = {"torn": "commit", "unrecorded": "commit"}
 
 
 class SimulatedWriter:
-    """``ports.LogWriter``: what is sent arrives by ``flush``, as a whole, in part, late, or not."""
+    """``ports.LogWriter``: what is sent arrives by ``flush``, as a whole, in part, late, twice, or
+    not.
+    """
 
     def __init__(self, port: Port, writer: LocalLogWriter) -> None:
         self._port, self._writer = port, writer
@@ -542,7 +546,7 @@ class SimulatedWriter:
             self._spoil(kind, value)
             port.answer(DELIVERY_TIMEOUT_MS)
             raise self._broken(kind)
-        delivered = self._apply()
+        delivered = self._apply_twice(value) if kind == "twice" else self._apply()
         if not port.answer(DELIVERY_TIMEOUT_MS) or kind == "applied":
             raise self._broken("applied, but no answer came")
         return delivered
@@ -604,6 +608,22 @@ class SimulatedWriter:
         self._queued = []
         return delivered
 
+    def _apply_twice(self, value: int) -> list[RecordPosition]:
+        """Append the records, and the last of them again, all or fewer: a client that begins a new
+        epoch repeats what was not acknowledged (librdkafka 4953). It reports where these came the
+        second time, and no error.
+        """
+        sent, queued = self._writer._sent, self._queued
+        first = value // 2 % len(sent)
+        delivered = self._apply()
+        self._writer._sent, self._queued = sent[first:], queued[first:]
+        port = self._port
+        port.network.scheduler.wait(port.now_ms + value * _LATE_MS)
+        if not port.request(DELIVERY_TIMEOUT_MS) or not self._await_leaders():
+            raise self._broken("not acknowledged, and not sent again in time")
+        port.network.history.reached("written twice without an error")
+        return [*delivered[:first], *self._apply()]
+
     def _appended(
         self, delivered: Sequence[RecordPosition], values: Sequence[bytes | None]
     ) -> None:
@@ -626,12 +646,16 @@ class SimulatedWriter:
         self._drop()
         self._queued = []
         keep = 0 if kind != "part" else 1 + value % max(1, len(sent))
+        # A broker may reject the first batch and accept the next one: of half of the values the
+        # last records are in the log.
+        first = max(0, len(sent) - keep) if value // 2 % 2 else 0
+        kept = slice(first, first + keep)
         partition_of, port = self._port.network.log.partition, self._port
         places = [
             RecordPosition(each.at, partition_of(each.at).append(self._dated(each).record))
-            for each in sent[:keep]
+            for each in sent[kept]
         ]
-        self._appended(places, values[:keep])
+        self._appended(places, values[kept])
         if kind == "late":
             ids = port.network.log.topic_ids
             topic_ids = {each.at.topic: ids.get(each.at.topic) for each in sent}

@@ -142,6 +142,7 @@ EXPECTED: Final[tuple[str, ...]] = (
             {
                 *faults.PROCESS_KINDS,
                 *faults.WRITER_KINDS,
+                faults.WRITE_TWICE,
                 *faults.DELIVERY_KINDS,
                 *faults.REPLICA_KINDS,
                 *faults.SOURCE_KINDS,
@@ -154,7 +155,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         )
     ),
     "fault grown",
-    *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "rejected")),
+    *(f"write {kind}" for kind in ("lost", "late", "applied", "twice", "part", "rejected")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn", "unrecorded")),
     *ROWS,
     *(f"replica row {number}: {REPLICA_ROWS[number]}" for number in sorted(_OVERLOAD_ROWS)),
@@ -181,6 +182,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "peer copied",
         "replica fenced",
         "late arrival",
+        "written twice without an error",
         "transaction torn",
         "open transaction aborted: corrected",
         "open transaction aborted: live",

@@ -74,18 +74,26 @@ class Blocks:
     def _read(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
         topic = self._run.pipeline.topic_names.blocks(self._stream, replica)
         partition = self._run.log.topics[topic][1][part.partition]
-        rows: list[tuple[object, ...]] = []
-        blocks, segments = 0, b""
+        found: dict[int, Record] = {}
         for offset in range(part.offset_first, min(part.offset_next, partition.end)):
             gone = self._run.trimmed.get((topic, part.partition, offset))
             record = partition.at(offset) if gone is None else gone
             head = BlockHeaders.decode(record.headers)
-            if head.attempt == part.attempt and head.bucket == part.bucket:
-                blocks, segments = blocks + 1, segments + (record.value or b"")
-                if not head.is_continued:
-                    rows += rows_of(pa.ipc.open_stream(segments).read_all())
-                    segments = b""
-        return rows if blocks == part.blocks and len(rows) == part.rows else None
+            if (head.attempt, head.bucket) != (part.attempt, part.bucket):
+                continue
+            # The client may write a record twice, but no two under one number.
+            if found.setdefault(head.number, record).value != record.value:
+                return None
+        if len(found) != part.blocks:
+            return None
+        rows: list[tuple[object, ...]] = []
+        segments = b""
+        for _, record in sorted(found.items(), key=itemgetter(0)):
+            segments += record.value or b""
+            if not BlockHeaders.decode(record.headers).is_continued:
+                rows += rows_of(pa.ipc.open_stream(segments).read_all())
+                segments = b""
+        return rows if len(rows) == part.rows else None
 
 
 def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
