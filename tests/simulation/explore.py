@@ -29,6 +29,7 @@ from typing import Final
 import anabranch
 from simulation import drawing, evidence, market, market_evidence, scenarios, splits
 from simulation.faults import Fault
+from simulation.history import History
 from simulation.market import MarketOptions
 from simulation.options import Options
 from simulation.participants import FederatedWorld
@@ -65,14 +66,22 @@ class Outcome:
     seed: int
     options: Options
     wrong: list[str]
-    digest: str
     faults: list[Fault]
-    probes: Counter[str]
-    transcript: str
+    history: History
     steps: int
     virtual_ms: int
     error: Exception | None = None
     """Error that ended the run early."""
+
+    @property
+    def probes(self) -> Counter[str]:
+        """What was reached."""
+        return self.history.probes
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything that happened. Few ask for it, and it takes long to compute."""
+        return self.history.digest()
 
 
 def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
@@ -87,15 +96,12 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
         wrong = [*world.unexpected, f"run: {type(error).__name__}: {error}"]
     else:
         wrong = judge(run)
-    history = world.history
     return Outcome(
         seed,
         chosen,
         wrong,
-        history.digest(),
         world.faults,
-        history.probes,
-        history.transcript(),
+        world.history,
         world.scheduler.steps,
         world.scheduler.now_ms,
         ended_by,
@@ -244,7 +250,7 @@ def main() -> int:
     if given.show:
         for seed in seeds:
             outcome = once(seed, chosen=market.draw(seed) if given.federation else None)
-            print(outcome.transcript, *outcome.wrong, sep="\n")
+            print(outcome.history.transcript(), *outcome.wrong, sep="\n")
         return 0
     each = -(-len(seeds) // given.jobs)
     pieces = [
