@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local.deployment import spark_settings
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
@@ -170,13 +171,16 @@ class World:
         self.output.close()
 
     def start(self, node: str, crash_point: str = "") -> StageProcess:
+        """Start a node. Its batches are as far apart as ``anabranch up`` lets them be: under a load
+        that does not end, those without a pause cost a core and show no more.
+        """
         return StageProcess(
             self.pipeline,
             node,
             self.kafka,
             self.state_of(node),
             crash_point=crash_point,
-            more=self.more,
+            more={**spark_settings(len(self.pipeline.nodes()[OLD])), **self.more},
         )
 
     def state_of(self, node: str) -> Path:
