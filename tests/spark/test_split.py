@@ -14,6 +14,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local.deployment import spark_settings
 from anabranch.operating.split import SplitCommand
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
@@ -103,7 +104,16 @@ class World:
         self.given = upto
 
     def start(self, node: str, crash_point: str = "") -> StageProcess:
-        return StageProcess(self.pipeline, node, self.kafka, self.state, crash_point=crash_point)
+        """Start a node, its batches as far apart as ``anabranch up`` lets them be."""
+        replicas = sum(map(len, self.pipeline.nodes().values()))
+        return StageProcess(
+            self.pipeline,
+            node,
+            self.kafka,
+            self.state,
+            crash_point=crash_point,
+            more=spark_settings(replicas),
+        )
 
     def split(self, shard: str, node: str = "") -> SplitCommand:
         command = SplitCommand(KafkaEventLog(self.kafka), self.pipeline, shard, node, SystemClock())
