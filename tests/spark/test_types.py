@@ -20,9 +20,7 @@ from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.record_schema import from_avro
 from anabranch.pipeline.file import load
-from harness.stage_processes import StageProcess
-from harness.stages import Feed, Output, create_topics, write_pipeline
-from harness.waiting import wait_until
+from harness.stages import Feed, Output, RunningStage, create_topics, write_pipeline
 
 pytestmark = pytest.mark.integration
 
@@ -126,19 +124,14 @@ def test_a_stage_sees_the_types_and_outputs_have_them(
     feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s")
     record = pipeline.sources["a"].record
     try:
-        with StageProcess(pipeline, "s.0", kafka, tmp_path / "state") as process:
+        with RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
             made: list[tuple[str, Any]] = [("json", in_json), ("avro", in_avro)]
             for bucket, (form, encode) in enumerate(made, 1):
                 found = Decoder(record, form).decode([encode(row) for row in rows(bucket)])
                 assert found.rejected == []
                 feed.append(found.table.append_column("event_time", found.table["time"]), bucket)
 
-            def closed() -> bool:
-                process.check()
-                output.reader.poll(50)
-                return output.reader.log_state.upto >= len(made)
-
-            wait_until(closed, 180, "all buckets")
+            output.wait_closed(len(made), stage)
         tables = [table for _, table in output.tables(1, len(made))]
     finally:
         output.close()
