@@ -19,6 +19,9 @@ _BESIDE = "ANABRANCH_TEST_BESIDE"
 """Variable with the process and the number of tests of the suite that ``make test`` runs beside
 this one, at a lower priority.
 """
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.05
+_PAUSES = 20
+"""A pause is at most this part of the wait so far, if it is longer than the shortest."""
 _TIMES_MAX = 5
 """However little of the time the machine was given, a wait takes at most so many deadlines,
 unless its caller says less.
@@ -70,11 +73,14 @@ def wait_until(
     deadline_s: float,
     message: str | Callable[[], str],
     *,
-    every_s: float = 0.02,
+    every_s: float | None = None,
     stretch: float = _TIMES_MAX,
 ) -> T:
     """Ask ``condition`` until its answer is true, and return that answer. It is asked at least
     once.
+
+    ``every_s``: pause between two questions; None: one that is longer the longer the wait lasts. A
+    question may cost a request to a service, so the answer would come later from asking often.
 
     An exception of ``condition`` is not caught: what may fail in passing must be caught by the
     condition itself.
@@ -87,7 +93,8 @@ def wait_until(
         AssertionError: no true answer within ``deadline_s`` seconds that the machine was given; the
             text holds ``message`` and the last answer.
     """
-    end, end_at_last = given_s() + deadline_s, time.monotonic() + stretch * deadline_s
+    begun = time.monotonic()
+    end, end_at_last = given_s() + deadline_s, begun + stretch * deadline_s
     while True:
         answer = condition()
         if answer:
@@ -95,4 +102,7 @@ def wait_until(
         if given_s() >= end or time.monotonic() >= end_at_last:
             text = message if isinstance(message, str) else message()
             raise AssertionError(f"not within {deadline_s:g} s: {text}; last answer {answer!r}")
-        _PAUSE.wait(every_s)
+        waited_s = time.monotonic() - begun
+        _PAUSE.wait(
+            min(_PAUSE_MAX_S, max(_PAUSE_MIN_S, waited_s / _PAUSES)) if every_s is None else every_s
+        )
