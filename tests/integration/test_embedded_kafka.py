@@ -22,9 +22,10 @@ pytestmark = pytest.mark.integration
 AT = TopicPartition("a", 0)
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    made = EmbeddedKafka(tmp_path / "state")
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """Yield one for all tests: what the first of them leaves runs on."""
+    made = EmbeddedKafka(tmp_path_factory.mktemp("broker") / "state")
     yield made
     made.stop()
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -53,9 +52,9 @@ print(len(answers) > 0 and not any(answers))
 """
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    made = EmbeddedKafka(tmp_path / "state")
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    made = EmbeddedKafka(tmp_path_factory.mktemp("broker") / "state")
     yield made
     made.stop()
 
