@@ -301,9 +301,11 @@ def test_nothing_grows_while_agents_have_nothing_to_trade() -> None:
     assert _stand_traded() == []
 
 
-def test_nothing_is_left_of_many_faults_and_what_they_alone_would_leave_is_found() -> None:
-    """In one test, so that one process runs the pipeline without faults, once for both."""
+def test_nothing_is_left_of_many_faults() -> None:
     assert _left_by_faults() == []
+
+
+def test_what_failures_alone_leave_behind_is_found() -> None:
     bug = Mutant(
         "tentative_buckets_are_never_dropped",
         "protocol.log.tentative:Branches._drop",
