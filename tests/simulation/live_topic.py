@@ -31,6 +31,10 @@ _DELIVERY_MS = 1_000
 """Maximum time of delivery, in ms, without faults, from the boundary log until readers of the live
 topic see a result.
 """
+_AFTER_SILENCE_MS = 2_700
+"""Time, in ms, by which results of a rush may be later than the bound where buckets take most of a
+core and the input was silent before: batches are sized by rows (docs/limits.md).
+"""
 
 
 def live_records(run: Run, output: OutputOptions) -> list[LiveRecord]:
@@ -267,6 +271,7 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
         + run.pipeline.max_delay_of(output.name)
         + engines_ms
         + behind_ms
+        + (_AFTER_SILENCE_MS if _rushes_after_silence(run) else 0)
     )
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
@@ -283,6 +288,13 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
         anew_ms = _goes_on_anew_ms(run, {output.stream, *own})
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms, anew_ms)
     return wrong
+
+
+def _rushes_after_silence(run: Run) -> bool:
+    """Return whether buckets of a rush take most of a core, and an input was silent before."""
+    return any(stage.bucket_percent for stage in run.options.stages) and any(
+        fault.kind == "silent" for fault in run.faults
+    )
 
 
 def _goes_on_anew_ms(run: Run, streams: Collection[str]) -> list[int]:

@@ -26,6 +26,7 @@ from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service, ServiceContext
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
+from anabranch.processing import rehearsing
 from anabranch.protocol.control.alarm_conditions import OVERLOAD_LASTS
 from anabranch.protocol.control.consistency import (
     GAP,
@@ -43,7 +44,7 @@ from anabranch.protocol.log.records import (
     EpochStarted,
     LogSnapshot,
 )
-from anabranch.protocol.log.timeline import epoch_of
+from anabranch.protocol.log.timeline import epoch_of, number_of
 from simulation import (
     cleaning,
     earlier_lives,
@@ -467,7 +468,13 @@ class World:
                 if name not in (service.stable_query, service.branch)
             ]
             if overtaken:  # whoever was replaced may leave something behind, until the next start
-                extra = [name for name in extra if epoch_of(name) == epoch_of(service.stable_query)]
+                extra = [
+                    name
+                    for name in extra
+                    if epoch_of(name) == epoch_of(service.stable_query)
+                    # A rehearsal's is of epoch 0, which the first primary has, too.
+                    and number_of(name) != rehearsing._TIMELINE_NUMBER
+                ]
             if extra:
                 self.unexpected.append(
                     f"leaks: {key}: in timeline {service.stable_query}, but there are directories"
