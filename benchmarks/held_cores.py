@@ -45,7 +45,7 @@ class Spent:
     """Periods in which the group had used its share before their end, and wanted more."""
 
     def since(self, before: Spent) -> Spent:
-        """Return what was spent after ``before``."""
+        """Return the part of it after ``before``."""
         return Spent(
             self.cpu_s - before.cpu_s, self.periods - before.periods, self.stopped - before.stopped
         )
@@ -67,14 +67,16 @@ class HeldGroup:
             )
         self._limit = root / name if self._is_new else root / "cpu" / name
         self._usage = root / name if self._is_new else root / "cpuacct" / name
+        self._folders = tuple(dict.fromkeys((self._limit, self._usage)))
+        """Folders of the group: two in version 1 of cgroups, one in version 2."""
         try:
             if self._is_new:
                 _write(root / "cgroup.subtree_control", "+cpu")
-            for folder in (self._limit, self._usage):
+            for folder in self._folders:
                 folder.mkdir(exist_ok=True)
             self._set(round(cores * PERIOD_US))
         except OSError as error:
-            for folder in (self._limit, self._usage):
+            for folder in self._folders:
                 with suppress(OSError):
                     folder.rmdir()
             raise HoldError(
@@ -85,7 +87,7 @@ class HeldGroup:
     def add(self, pids: Iterable[int]) -> None:
         """Put processes into the group. Those that have ended meanwhile are passed over."""
         for pid in pids:
-            for folder in dict.fromkeys((self._limit, self._usage)):
+            for folder in self._folders:
                 try:
                     _write(folder / _PROCESSES, str(pid))
                 except ProcessLookupError:
@@ -119,7 +121,7 @@ class HeldGroup:
             HoldError: it still has processes.
         """
         end_s = time.monotonic() + _REMOVE_S
-        for folder in dict.fromkeys((self._limit, self._usage)):
+        for folder in self._folders:
             while folder.is_dir():
                 try:
                     folder.rmdir()

@@ -94,13 +94,13 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What each node has spent while it was held."""
+    """Processor time of each node while it was held."""
 
     seconds: float
     nodes: Mapping[str, Spent]
 
     def facts(self) -> dict[str, object]:
-        """Return it for the claim."""
+        """Return the processor times, as facts of the claim."""
         spent = self.nodes.items()
         return {
             "nodes_held_s": round(self.seconds, 1),
@@ -126,7 +126,8 @@ class NodeHolder:
         self._pids: dict[str, int] = {}
         self._begun_s = 0.0
         self._before: dict[str, Spent] = {}
-        self._held: Held | None = None
+        self.held: Held | None = None
+        """Processor time of the nodes; None if none was held."""
         if nodes is None or nodes.cores is None:
             return
         for node in nodes.placement.nodes:
@@ -158,16 +159,11 @@ class NodeHolder:
         self._before = self._spent()
 
     def measure(self) -> None:
-        """Take what was spent until now as that of the run."""
+        """Measure the processor time of the nodes until now as that of the run."""
         if self._before:
             spent = self._spent()
             nodes = {node: spent[node].since(before) for node, before in self._before.items()}
-            self._held = Held(time.monotonic() - self._begun_s, nodes)
-
-    @property
-    def held(self) -> Held | None:
-        """What was measured; None if nothing was held."""
-        return self._held
+            self.held = Held(time.monotonic() - self._begun_s, nodes)
 
     def release(self) -> None:
         """Let the nodes run freely again, so that they stop in order."""

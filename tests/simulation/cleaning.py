@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.adapters.memory.partition import Fate, Partition, Record
+from anabranch.adapters.memory.partition import Partition, Record
 from anabranch.ports import TopicPartition
+from simulation.committed import is_committed
 from simulation.network import Network
 
 RETENTION: Final = 0
@@ -71,12 +72,12 @@ def compact(partition: Partition, retained: int) -> Iterator[tuple[int, Record]]
         record = partition.at(offset)
         if record.control or record.key is None:
             continue
-        is_committed = record.transaction is None or record.transaction.fate is Fate.COMMITTED
-        place = newest.get(record.key) if is_committed else offset
-        if is_committed:
+        counts = is_committed(record)
+        place = newest.get(record.key) if counts else offset
+        if counts:
             newest[record.key] = offset
         if place is not None:
             gone = records[place - partition.start]
             records[place - partition.start] = replace(gone, value=None, headers=(), control=True)
-            if is_committed:
+            if counts:
                 yield place, gone

@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def probes(self) -> Counter[str]:
-        """What was reached."""
+        """Number of times that each probe was reached, by its name."""
         return self.history.probes
 
     @property

@@ -10,12 +10,13 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from anabranch.adapters.memory.partition import Fate, Record
+from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import LogEntry, Part
 from simulation import notes
+from simulation.committed import is_committed
 from simulation.earlier_lives import is_earlier
 from simulation.world import Run
 
@@ -32,7 +33,7 @@ def records(
             record = partition.at(offset)
             if (
                 not record.control
-                and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
+                and is_committed(record)
                 and (of_all_lives or not is_earlier(headers_of(record), lives))
             ):
                 yield number, offset, record

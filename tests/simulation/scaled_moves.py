@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from anabranch.adapters.memory.partition import Fate
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move, NodeReport
 from anabranch.protocol.stage import transfer
 from checkers import scaling as checker
+from simulation.committed import is_committed
 from simulation.moving import Moving
 from simulation.scaled import ABOVE_PERMILLE, FOR_MS, LATE_MS, NODE_LOST_MS, REST_MS
 
@@ -111,5 +111,5 @@ class ScaledMoving(Moving):
         }
         for offset in range(partition.start, partition.end):
             record = partition.at(offset)
-            if record.transaction is None or record.transaction.fate is Fate.COMMITTED:
+            if is_committed(record):
                 yield times.get(offset, 0), control_records.decode(record.value)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.adapters.memory.partition import Fate
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import SplitStep, Step
+from simulation.committed import is_committed
 
 if TYPE_CHECKING:
     from anabranch.adapters.memory.log import LocalEventLog
@@ -59,7 +59,7 @@ def steps(
     partition, times = log.partition(TopicPartition(topic, 0)), times or {}
     for offset in range(partition.start, partition.end):
         record = partition.at(offset)
-        if record.transaction is None or record.transaction.fate is Fate.COMMITTED:
+        if is_committed(record):
             entry = control_records.decode(record.value)
             if isinstance(entry, SplitStep) and entry.shard == shard:
                 yield times.get(offset, 0), entry

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.memory.partition import Fate, Record
+from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import TopicPartition
@@ -23,6 +23,7 @@ from anabranch.protocol.edge.delivery import has_run
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState
 from simulation import hostile
+from simulation.committed import is_committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -187,8 +188,7 @@ class Tampering:
             isinstance(entry := control_records.decode(record.value), DeliveryProgress)
             and has_run(entry)
             for record in there
-            if not record.control
-            and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
+            if not record.control and is_committed(record)
         )
 
     def lose_all_blocks(self, stream: str) -> None:

@@ -1,5 +1,5 @@
-"""What becomes of a flush under each fault of a write: what is in the log, and what its writer is
-told.
+"""Tests of a flush under each fault of a write: the records that the log has then, and the outcome
+that its writer receives.
 """
 
 from __future__ import annotations

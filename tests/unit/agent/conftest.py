@@ -1,4 +1,4 @@
-"""What every test of the agent shares."""
+"""Fixture that every test of the agent uses: records are decoded once."""
 
 from __future__ import annotations
 
