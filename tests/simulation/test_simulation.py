@@ -130,13 +130,12 @@ def test_what_failed_once(regression: Regression) -> None:
 
 def test_a_seed_gives_the_same_history_in_another_interpreter() -> None:
     """With another seed for hashes of strings, so that no order of a set may matter: this process
-    has one of its own in each run.
+    has one of its own in each run. Small ones, of few services: six large ones took four times as
+    long.
     """
-    seeds = range(4_000, 4_006)
+    seeds = (4_001, 4_003, 4_004, 4_005)
     here = [explore.once(seed).digest for seed in seeds]
-    code = (
-        f"from simulation.explore import once\nfor seed in {list(seeds)}: print(once(seed).digest)"
-    )
+    code = f"from simulation.explore import once\nfor seed in {seeds}: print(once(seed).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run(
         [sys.executable, "-c", code],
