@@ -108,7 +108,8 @@ test: openssl lint ## everything CI runs; what computes fills the time in which 
 	echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; docs/benchmarks.md says what it took before"
 
 .PHONY: computing
-computing: types imports tidy unit simulated ## what needs a processor and nobody's answer, in the order of what fails first
+computing: types imports covered ## what needs a processor and nobody's answer: types, imports, tidy, unit, simulated
+	$(UNIT) $(TIDY) $(NOT_COVERED) $(SIMULATED)
 
 .PHONY: lint
 lint: install ## ruff: style and mistakes
@@ -128,21 +129,28 @@ types: install ## mypy, strict
 imports: install ## import-linter: imports go one way
 	$(BIN)/lint-imports
 
+UNIT := $(FEW_EXAMPLES) $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal
+# What `computing` has in one run: three would have six processes import what is tested, and end with one at work each.
+TIDY := tests/tidy
+NOT_COVERED := tests/unit tests/properties --ignore=tests/unit/protocol --ignore=tests/unit/codec
+SIMULATED := tests/checkers tests/simulation tests/chaos tests/moves
+
 .PHONY: tidy
 tidy: install ## purity, names, mirror of tests, limits, documents
-	$(PYTEST) tests/tidy --quiet $(ARGS)
+	$(PYTEST) $(TIDY) --quiet $(ARGS)
 
-UNIT := $(FEW_EXAMPLES) $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal
+# Tracing slows down all that runs under it, so only those tests do that are there to cover.
+.PHONY: covered
+covered: install ## unit tests of protocol/ and codec/, which must cover these whole, by branch
+	$(UNIT) tests/unit/protocol tests/unit/codec --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
-# Tracing slows down all that runs under it, so only those tests do that are there to cover; with ARGS none does.
 .PHONY: unit
-unit: install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch, by their own unit tests
-	$(if $(ARGS),,$(UNIT) tests/unit/protocol tests/unit/codec --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100)
-	$(UNIT) tests/unit tests/properties $(if $(ARGS),,--ignore=tests/unit/protocol --ignore=tests/unit/codec) $(ARGS)
+unit: $(if $(ARGS),install,covered) ## unit and property tests, those of `covered` first; with ARGS without coverage
+	$(UNIT) $(if $(ARGS),tests/unit tests/properties,$(NOT_COVERED)) $(ARGS)
 
 .PHONY: simulated
 simulated: install ## 300 seeds of the whole system, other ones for every text of services/, under virtual time, and the checkers themselves (two minutes of processor time)
-	$(PYTEST) tests/checkers tests/simulation tests/chaos tests/moves --quiet $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
+	$(PYTEST) $(SIMULATED) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
 
 # What `simulation` and `mutants` take: how many seeds, the first one (not given: it follows from the text of services/).
 SEEDS ?=

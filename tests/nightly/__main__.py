@@ -102,14 +102,17 @@ def steps(given: argparse.Namespace) -> list[Step]:
         ),
         Step(
             "properties",
-            "Unit tests and properties, these with ten times the examples of `make test`",
-            f"{VARIABLE}=4 pytest tests/unit tests/properties tests/security/test_hostile_input.py",
+            "Unit tests and properties, these with ten times the examples of `make test`; what a"
+            " pipeline that stands still holds",
+            f"{VARIABLE}=4 pytest tests/unit tests/properties tests/security/test_hostile_input.py"
+            " tests/simulation/test_standstill.py",
             (
                 "pytest",
                 "--quiet",
                 "tests/unit",
                 "tests/properties",
                 "tests/security/test_hostile_input.py",
+                "tests/simulation/test_standstill.py",
                 "--numprocesses",
                 jobs,
                 "--dist",

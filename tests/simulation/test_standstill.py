@@ -286,6 +286,7 @@ def test_nothing_grows_where_nodes_report_and_a_shard_was_split() -> None:
     assert _stand_split() == []
 
 
+@pytest.mark.nightly  # by day: that a collection which grows is found, and that none does here
 def test_loads_that_a_scaler_never_forgets_are_found() -> None:
     bug = Mutant(
         "every_load_is_kept",
@@ -305,6 +306,7 @@ def test_nothing_is_left_of_many_faults() -> None:
     assert _left_by_faults() == []
 
 
+@pytest.mark.nightly  # by day: that a collection which grows is found, and that none does here
 def test_what_failures_alone_leave_behind_is_found() -> None:
     bug = Mutant(
         "tentative_buckets_are_never_dropped",
