@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
+
+import redis
 
 from anabranch.local.embedded_redis import EmbeddedRedis
 
@@ -26,3 +29,10 @@ def redis_server(state_dir: Path) -> Iterator[str]:
         yield embedded.start()
     finally:
         embedded.stop()
+
+
+def stored(url: str, key: str) -> dict[str, str]:
+    """Return the hash at ``key``, as a person finds it; empty if there is none."""
+    client: Any = redis.Redis.from_url(url, decode_responses=True)
+    with closing(client):
+        return dict(client.hgetall(key))

@@ -22,6 +22,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.local.tcp_ports import free_port
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
+from harness.redis import stored
 from harness.waiting import wait_until
 
 os.environ.setdefault(
@@ -134,5 +135,5 @@ def test_redis_image_serves_the_index(engine: Any) -> None:
             return True
 
         wait_until(answers, READY_S, "the server answers")
-        assert index.get("anabranch:checked") == {"bucket": "7"}
+        assert stored(f"redis://localhost:{port}/0", "anabranch:checked") == {"bucket": "7"}
         index.close()

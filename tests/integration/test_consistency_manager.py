@@ -21,6 +21,7 @@ from harness import outputs
 from harness.control_topics import alarms
 from harness.manager_world import started_manager
 from harness.outputs import Replica, after_step, create_topics, rows
+from harness.redis import stored
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -40,6 +41,7 @@ class World:
         self.replicas = [
             Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names
         ]
+        self.url = url
         self.index = RedisIndex(url, timeout_ms=20_000)
         self.managers: list[ConsistencyManager] = []
 
@@ -51,10 +53,10 @@ class World:
     def content(self) -> dict[str, object]:
         """All but the heartbeats, which pass."""
         keys = [k for k in self.index.keys(f"anabranch:{self.prefix}:") if ":process:" not in k]
-        return {k: self.index.get(k) for k in keys}
+        return {k: stored(self.url, k) for k in keys}
 
     def upto(self) -> str | None:
-        return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
+        return stored(self.url, f"anabranch:{self.prefix}:stream:totals").get("upto")
 
     def close(self) -> None:
         for replica in self.replicas:

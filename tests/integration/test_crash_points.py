@@ -36,6 +36,7 @@ from harness import file_replica
 from harness.control_topics import beating
 from harness.crash_world import DEADLINE_S, World
 from harness.outputs import Replica, delivered, ids, live_records_of, live_view, rows
+from harness.redis import stored
 from harness.replica_world import stable_rows
 from harness.service_processes import ModuleProcess
 from harness.sources import StreamView, everything, report
@@ -330,13 +331,13 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         ]
         gone = all(reader.offsets(at)[0] > 0 for at in places)
         reader.close()
-        stale = index.get(f"anabranch:{world.name}:stream:gone")
-        kept = index.get(f"anabranch:{world.name}:stream:totals") == {"upto": "10"}
+        stale = stored(redis_url, f"anabranch:{world.name}:stream:gone")
+        kept = stored(redis_url, f"anabranch:{world.name}:stream:totals") == {"upto": "10"}
         return (
             gone
             and kept
             and not stale
-            and index.get(f"anabranch:{world.name}:trim:totals") == {"bucket": "7"}
+            and stored(redis_url, f"anabranch:{world.name}:trim:totals") == {"bucket": "7"}
         )
 
     with delivery_at(world, 10, checkpoint=7):

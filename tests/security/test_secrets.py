@@ -295,7 +295,7 @@ def test_the_embedded_servers_do_not_pretend(tmp_path: Path, variables: dict[str
 def test_the_index_does_not_repeat_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANABRANCH_REDIS_PASSWORD", PLANTED)
     with pytest.raises(Unavailable) as caught:
-        RedisIndex("redis://127.0.0.1:9/0").get("a")
+        RedisIndex("redis://127.0.0.1:9/0").keys("")
     assert PLANTED not in str(caught.value)
     with pytest.raises(ConfigurationError) as rejected:
         RedisIndex(f"redis//user:{PLANTED}@127.0.0.1")

@@ -103,7 +103,7 @@ def _held(run: Run, prefix: str, since_ms: float) -> dict[str, dict[str, str]]:
     """
     left_ms = since_ms + ENTRY_LIFETIME_MS
     return {
-        key: run.index.get(key)
+        key: run.index.fields(key)
         for key in run.index.keys(prefix)
         if run.index.until_ms(key) > left_ms
     }

@@ -20,11 +20,6 @@ class SimulatedIndex:
         self._port.step()
         self._index.put(key, fields, expire_ms=expire_ms)
 
-    def get(self, key: str) -> dict[str, str]:
-        """See the port."""
-        self._port.step()
-        return self._index.get(key)
-
     def delete(self, key: str) -> None:
         """See the port."""
         self._port.step()

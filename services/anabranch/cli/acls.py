@@ -196,7 +196,6 @@ def redis_user(pipeline: str, user: str) -> str:
 _REDIS_COMMANDS: Final = (
     "+del",
     "+hset",
-    "+hgetall",
     "+pexpire",
     "+scan",
     "+multi",

@@ -9,17 +9,14 @@ from anabranch.codec.writer_schema import SchemaKey, SchemaKind, WriterSchema
 
 
 class Index(Protocol):
-    """Fast lookups, never the truth: every method may find nothing, and every caller must do
-    without (docs/adr/0004).
+    """Fast lookups for people and tools, never the truth: every method may find nothing, and every
+    caller must do without (docs/adr/0004). No service reads what an entry holds.
 
     All methods raise Unavailable if the index cannot be reached within a fraction of a second.
     """
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole."""
-
-    def get(self, key: str) -> dict[str, str]:
-        """Return the hash at ``key``; empty if there is none."""
 
     def delete(self, key: str) -> None:
         """Delete ``key``."""

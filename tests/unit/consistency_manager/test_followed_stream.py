@@ -91,7 +91,7 @@ class World:
 
     def indexed(self) -> list[str]:
         """Return the stages of which the index has something."""
-        return [name for name in STAGES if self.index.get(f"anabranch:p:stream:{name}")]
+        return [name for name in STAGES if self.index.fields(f"anabranch:p:stream:{name}")]
 
     def unread(self) -> list[Alarm]:
         return [each for each in alarms(self.log, self.pipeline) if each.kind == LOG_UNREAD]

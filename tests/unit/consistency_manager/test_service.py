@@ -70,7 +70,7 @@ class World:
     def content(self) -> dict[str, object]:
         """Return the content of the index, without the heartbeats."""
         keys = [k for k in self.index.keys("anabranch:p:") if ":process:" not in k]
-        return {k: self.index.get(k) for k in keys}
+        return {k: self.index.fields(k) for k in keys}
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_it_writes_the_index(world: World) -> None:
     world.replicas[0].close_buckets(3, {2: rows(2, 6)})
     world.beat("stable")
     manager.step()
-    assert world.index.get("anabranch:p:stream:totals") == {"upto": "3"}
-    assert world.index.get("anabranch:p:boundary:totals:0")["bucket"] == "3"
-    assert world.index.get("anabranch:p:process:processing:totals:0")["state"] == "stable"
+    assert world.index.fields("anabranch:p:stream:totals") == {"upto": "3"}
+    assert world.index.fields("anabranch:p:boundary:totals:0")["bucket"] == "3"
+    assert world.index.fields("anabranch:p:process:processing:totals:0")["state"] == "stable"
     assert manager.status.last_bucket_ms == 300
     manager.step()
     assert manager.status.detail["processes"] == {
@@ -95,7 +95,7 @@ def test_it_writes_the_index(world: World) -> None:
     for _ in range(20):
         world.clock.advance(1_000)
         manager.step()
-    assert world.index.get("anabranch:p:process:processing:totals:0") == {}
+    assert world.index.fields("anabranch:p:process:processing:totals:0") == {}
     assert manager.status.detail["processes"] == {"consistency_manager:p:0": "starting"}
 
 

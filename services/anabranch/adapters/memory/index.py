@@ -43,6 +43,12 @@ class LocalIndex:
         with self._lock:
             self._hashes = dict(copy._hashes)
 
+    def fields(self, key: str) -> dict[str, str]:
+        """Return the hash at ``key``, as a person finds it; empty if there is none."""
+        with self._lock:
+            self._expire()
+            return dict(self._hashes[key][0]) if key in self._hashes else {}
+
     def until_ms(self, key: str) -> float:
         """Return the monotonic time at which the hash at ``key`` expires; infinity: never."""
         with self._lock:
@@ -58,13 +64,6 @@ class LocalIndex:
                 self._hashes[key] = (dict(fields), until_ms)
             else:
                 self._hashes.pop(key, None)
-
-    def get(self, key: str) -> dict[str, str]:
-        """Return the hash at ``key``; empty if there is none."""
-        self._check()
-        with self._lock:
-            self._expire()
-            return dict(self._hashes[key][0]) if key in self._hashes else {}
 
     def delete(self, key: str) -> None:
         """Delete ``key``."""

@@ -70,10 +70,6 @@ class RedisIndex:
 
         self._ask(replace)
 
-    def get(self, key: str) -> dict[str, str]:
-        """Return the hash at ``key``; empty if there is none."""
-        return self._ask(lambda client: dict(client.hgetall(self._full(key))))
-
     def delete(self, key: str) -> None:
         """Delete ``key``."""
         self._ask(lambda client: client.delete(self._full(key)))
