@@ -31,9 +31,9 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import EVENT_TIME, decode_block
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import LogReader, TopicPartition
+from anabranch.protocol.edge.source_batches import SOURCE_BATCH_RECORDS
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.streams.block_reader import BlockReader

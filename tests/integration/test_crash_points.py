@@ -22,11 +22,11 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager.index_image import ENTRY_LIFETIME_MS
-from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.edge.source_batches import SOURCE_BATCH_RECORDS
 from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted

@@ -17,7 +17,7 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import halving, idle_node, scaling, trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
-from anabranch.protocol.edge import live_delivery
+from anabranch.protocol.edge import live_delivery, source_batches
 from anabranch.protocol.log import unread_logs, writer, writer_state
 from anabranch.protocol.stage import (
     owners_checkpoint,
@@ -119,7 +119,7 @@ def hurried(options: Options) -> Iterator[None]:
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (unread_logs, "OPEN_AGAIN_MS", OPEN_AGAIN_MS),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),
-        (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
+        (source_batches, "BACKLOG_RECORDS", options.backlog_records),
         (ingestion_machine, "BLOCKS_KEPT_MAX", options.kept_max),
         (ingestion, "COUNT_KEPT_EVERY_MS", None if options.kept_max is None else COUNT_KEPT_MS),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
@@ -151,7 +151,7 @@ def hurried(options: Options) -> Iterator[None]:
         (writer_state, "CHAIN_RECORDS_MAX", options.chain_records_max),
         *(
             (module, "PARTS_PER_RECORD_MAX", options.record_parts_max)
-            for module in (limits, writer, ingestion)
+            for module in (limits, writer, source_batches)
         ),
     ]
     before = [vars(module)[name] for module, name, _ in changed]

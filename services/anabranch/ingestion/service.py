@@ -62,6 +62,7 @@ from anabranch.protocol.edge.ingestion import (
 )
 from anabranch.protocol.edge.schema_lookups import SchemaLookups
 from anabranch.protocol.edge.shards import whole_of
+from anabranch.protocol.edge.source_batches import SourceBatches
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -73,7 +74,6 @@ from anabranch.protocol.errors import (
     UnknownSchema,
 )
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.streams.block_writer import BlockWriter
@@ -118,16 +118,6 @@ COUNT_KEPT_EVERY_MS: Final = 30_000
 partition, and a source takes days to reach BLOCKS_KEPT_MAX.
 """
 
-SOURCE_BATCH_RECORDS: Final = 65_536
-"""Maximum number of records in one batch: bounds memory and the time between boundary records
-while ingestion works off a backlog.
-"""
-
-SOURCE_BATCH_BYTES: Final = 64 * MIB
-"""Approximate maximum size of one batch, in bytes, estimated from the size of earlier records:
-bounds memory where records are large.
-"""
-
 INPUT_AGAIN_MS: Final = 2_000
 """Interval between attempts to begin while a source's input is missing, in ms. Each attempt takes a
 few requests to the broker.
@@ -139,18 +129,6 @@ beginning a newer epoch.
 """
 _FETCH_WAIT_MS: Final = 50
 """Time that the first fetch of a round waits for records, in ms."""
-_RECORD_BYTES_AT_FIRST: Final = 64 * 1024
-"""Size assumed for a record before any was fetched, in bytes. Large, so that the first fetch takes
-few records and fits in memory even where records are large.
-"""
-_FETCH_RECORDS_MAX: Final = 16_384
-"""Maximum number of records of one fetch, decoded before the next: they are still in the
-processor's cache then.
-"""
-_BACKLOG_RECORDS: Final = 5_000
-"""Batch size, in records, from which the source counts as backlogged: the next fetch starts at
-once.
-"""
 _NAMES_MAX: Final = 3
 """Maximum number of partitions that a message lists."""
 _AWAITING_PAUSE_MS: Final = 100
@@ -239,13 +217,11 @@ class IngestionService:
             # Decoders of its own: it decodes in a thread of its own.
             partial(_decoded, new_decoder(), KafkaColumns(source, schema_of)),
         )
-        self._records_max = SOURCE_BATCH_RECORDS
-        self._record_bytes = _RECORD_BYTES_AT_FIRST
+        self._batches = SourceBatches()
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
         self._identities_next_ms = 0
         self._skip_next_ms = 0
-        self._backlog = False
         self._batch = 0
         self._counts = {
             "records": 0,
@@ -486,7 +462,7 @@ class IngestionService:
         """Read once, advance the boundary by idle time, and do what is due periodically."""
         clock = self._context.clock
         wait_ms = self._append_next_ms - clock.monotonic_ms()
-        if wait_ms > 0 and not self._backlog:
+        if wait_ms > 0 and not self._batches.has_backlog():
             clock.sleep_ms(wait_ms)
         with without_collection():
             self._read()
@@ -512,37 +488,30 @@ class IngestionService:
         that was read is named by an accepted boundary record.
         """
         pieces: list[tuple[Batch, Decoded]] = []
-        taken = wanted = 0
-        size_bytes = 0
-        broken = False
-        while taken == wanted < self._records_max and size_bytes < SOURCE_BATCH_BYTES:
-            at_most = min(
-                _FETCH_RECORDS_MAX,
-                self._records_max - taken,
-                max(1, (SOURCE_BATCH_BYTES - size_bytes) // self._record_bytes),
-            )
+        batches = self._batches
+        batches.begin()
+        while records_max := batches.fetch_max():
             try:
-                chunks = self._reader.fetch(at_most, 0 if pieces else _FETCH_WAIT_MS)
+                chunks = self._reader.fetch(records_max, 0 if pieces else _FETCH_WAIT_MS)
             except AnabranchError:
+                batches.failed()
                 if not pieces and self._draft is None:
                     raise
                 # What was read before the error is named first; the next round fails again.
-                broken = True
                 break
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
+            size_bytes = 0
             if piece.records:
                 pieces.append((piece, self._decode(piece)))
-                size_bytes += pieces[-1][1].size_bytes
-                self._record_bytes = max(1, pieces[-1][1].size_bytes // piece.records)
-            taken, wanted = taken + piece.records, wanted + at_most
-        self._backlog = not broken and (taken == wanted or taken >= _BACKLOG_RECORDS)
+                size_bytes = pieces[-1][1].size_bytes
+            batches.fetched(piece.records, size_bytes)
         if pieces:
             crash_point("ingestion.fetched")
             # After the fetch: in a topic that was created again while this process was paused, the
             # position would name other records.
             self._check_identities()
             self._process(*joined(pieces))
-        if not self._backlog:
+        if not batches.has_backlog():
             self._finish()
 
     def _decode(self, batch: Batch) -> Decoded:
@@ -606,13 +575,7 @@ class IngestionService:
             self._machine.limits(context.clock.now_ms()),
             bucket_ms,
         )
-        # Sparse data: a batch of more parts than a boundary record may name is processed in pieces.
-        # Large buckets have several parts.
-        if (
-            judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX
-            and batch.records > 1
-        ):
-            self._records_max = max(1_000, batch.records // 2)
+        if self._batches.must_halve(batch.records, judged.table.num_rows, judged.buckets):
             for half in batch.halves():
                 self._process(half, self._decode(half))
             return
@@ -628,8 +591,6 @@ class IngestionService:
         self._draft = self._draft_record()
         self._blocks.begin(slices(judged.table, bucket_ms, self._topics.blocks))
         crash_point("ingestion.blocks_begun")
-        if judged.buckets < PARTS_PER_RECORD_MAX // 4:
-            self._records_max = SOURCE_BATCH_RECORDS
         self._count(batch, judged)
 
     def _draft_record(self) -> BoundaryRecord:

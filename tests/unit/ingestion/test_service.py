@@ -15,6 +15,7 @@ from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge import ingestion as rules
+from anabranch.protocol.edge import source_batches
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.log import writer_state
@@ -205,7 +206,7 @@ def test_an_unknown_outcome_repeats_nothing(topic: str, applied: int | None) -> 
 
 
 def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "PARTS_PER_RECORD_MAX", 10)
+    monkeypatch.setattr(source_batches, "PARTS_PER_RECORD_MAX", 10)
     world = World(bounded=True)
     for partition in (0, 1):
         world.produce(partition, *(report(1_000 * (i + 1), i) for i in range(partition, 80, 2)))
@@ -221,7 +222,7 @@ def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_backlog_is_decoded_in_pieces_and_named_by_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(under_test, "_FETCH_RECORDS_MAX", 3)
+    monkeypatch.setattr(source_batches, "FETCH_RECORDS_MAX", 3)
     world = World(partitions=2, bounded=True)
     for partition in range(2):
         values = [report(1_000 + i, 100 * partition + i) for i in range(10)]
@@ -236,7 +237,7 @@ def test_a_backlog_is_decoded_in_pieces_and_named_by_one_record(
 
 
 def test_what_stands_before_an_error_is_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "_FETCH_RECORDS_MAX", 3)
+    monkeypatch.setattr(source_batches, "FETCH_RECORDS_MAX", 3)
     world = World(partitions=1)
     world.produce(0, *(report(1_000 + i, i) for i in range(10)))
     process = world.process()
@@ -267,7 +268,7 @@ class TestTooMuchOpen:
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 10)
+        monkeypatch.setattr(source_batches, "SOURCE_BATCH_RECORDS", 10)
         monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
         monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 100)
 
@@ -376,7 +377,7 @@ def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(
 
 
 def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "SOURCE_BATCH_BYTES", 3_000)
+    monkeypatch.setattr(source_batches, "SOURCE_BATCH_BYTES", 3_000)
     world = World(1, bounded=True)
     world.produce(0, report(1_000, 0, road="x" * 900))
     process = world.process()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.log import FailingOperation
-from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import IdleTimeout
+from anabranch.protocol.edge import source_batches
 from anabranch.protocol.errors import Fenced, Unavailable
 from harness.source_world import World
 from harness.sources import everything, report
@@ -20,8 +20,8 @@ from harness.sources import everything, report
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 10)
-    monkeypatch.setattr(under_test, "_BACKLOG_RECORDS", 10)
+    monkeypatch.setattr(source_batches, "SOURCE_BATCH_RECORDS", 10)
+    monkeypatch.setattr(source_batches, "BACKLOG_RECORDS", 10)
 
 
 def backlog(records: int = 57) -> World:
