@@ -11,9 +11,9 @@ from anabranch.codec import control_records
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
-from anabranch.protocol.edge.delivery import check_progress
 from anabranch.protocol.edge.output_handover import (
     EndedShards,
+    check_earlier,
     end,
     ends_earlier,
     has_ended,
@@ -111,8 +111,13 @@ class EarlierOutputShards:
         for generation in range(1, len(self._output.numbers)):
             processes = self._output.generation(generation)
             for index, each in enumerate(processes):
-                self._check(
-                    generation, Shard(index, len(processes)), self._progress_of(each), partitions
+                check_earlier(
+                    self._output.name,
+                    self._output.numbers,
+                    generation,
+                    Shard(index, len(processes)),
+                    self._progress_of(each),
+                    partitions,
                 )
             ends = tuple(self._end_of(each, generation) for each in processes)
             beginning = None
@@ -129,19 +134,6 @@ class EarlierOutputShards:
         return read_back.last_progress(
             self._log, self._names.progress(process), process, self.origin.life
         )
-
-    def _check(
-        self, generation: int, shard: Shard, progress: DeliveryProgress | None, partitions: int
-    ) -> None:
-        """Check that ``progress`` is of a shard as the file describes it.
-
-        Raises:
-            ConfigurationError: the shard has ended for another number of shards, or delivered
-                other partitions.
-        """
-        has_ended(self._output.name, self._output.numbers, generation, progress)
-        if progress is not None and progress.positions:
-            check_progress(self._output.name, progress, partitions, shard)
 
     def _end_of(self, process: str, generation: int) -> DeliveryProgress:
         """Return the end of ``process``, written by this process if that is its task.

@@ -392,6 +392,24 @@ def test_an_output_that_has_only_recorded_where_it_begins_begins_there() -> None
     world.check()
 
 
+def test_one_that_only_began_gets_partitions_first_and_then_shards() -> None:
+    world, topic = World(1, partitions=2), "p.out"
+    world.log.admin().create([TopicSettings(topic, 1)])
+    world.service("out").stop()
+    for each in (topic, "p.out.rejected"):
+        world.log.admin().grow(each, 2)
+    world.reshard(1, 2)
+    with pytest.raises(ConfigurationError, match="start it once with `shards: 1`"):
+        world.services()
+    world.reshard(1)
+    world.service("out").stop()
+    world.reshard(1, 2)
+    services = world.services()
+    world.feed(3, {1: 6, 2: 6, 3: 6})
+    all_delivered(services, 3)
+    world.check()
+
+
 def delivers(world: World) -> None:
     world.feed(1, {1: 40})
     for service in world.services():

@@ -227,6 +227,12 @@ def shard_begins_after(
     return begin_of(beginning).bucket - 1
 
 
+def is_of(progress: DeliveryProgress, partitions: int) -> bool:
+    """Return whether ``progress`` is of a topic with so many ``partitions``."""
+    places = {place for place, _ in progress.positions}
+    return places - {REJECTED} == set(range(partitions))
+
+
 def check_progress(
     output: str, progress: DeliveryProgress, partitions: int, shard: Shard
 ) -> dict[int, int]:
@@ -238,7 +244,7 @@ def check_progress(
     """
     positions = dict(progress.positions)
     positions.pop(REJECTED, None)
-    if sorted(positions) != list(range(partitions)):
+    if not is_of(progress, partitions):
         raise ConfigurationError(
             f"output {output}: its topic has {partitions} partitions, delivery began with"
             f" {len(positions)}; records of a key would move to another partition: deliver to a"
@@ -405,14 +411,13 @@ class CorrectedDelivery:
         """Return whether ``progress`` records only where an output begins, and its topic got more
         partitions since, or was made anew. With several shards each would have to notice that.
         """
-        positions = dict(progress.positions)
-        ends = dict(enumerate(self._ends[:REJECTED]))
+        positions, ends = dict(progress.positions), self._ends[:REJECTED]
         return (
             self._shard.count == 1
             and not has_run(progress)
             and (
-                positions.keys() - {REJECTED} != ends.keys()
-                or any(positions[partition] > end for partition, end in ends.items())
+                not is_of(progress, len(ends))
+                or any(positions[partition] > end for partition, end in enumerate(ends))
             )
         )
 

@@ -56,6 +56,8 @@ from anabranch.protocol.edge.delivery import (
     begin_of,
     check_progress,
     end_of,
+    has_run,
+    is_of,
 )
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError
@@ -106,6 +108,36 @@ def has_ended(
             " behind them each number that it is to have after that"
         )
     return heirs > 0
+
+
+def check_earlier(
+    output: str,
+    numbers: Sequence[int],
+    generation: int,
+    shard: Shard,
+    progress: DeliveryProgress | None,
+    partitions: int,
+) -> None:
+    """Check that ``progress`` is of ``shard`` of an earlier ``generation``, as the file's
+    ``numbers`` describe it, before anything is written (OH2).
+
+    Raises:
+        ConfigurationError: the shard has ended for another number of shards, or delivered other
+            ``partitions``.
+    """
+    ended = has_ended(output, numbers, generation, progress)
+    if progress is None or not progress.positions:
+        return
+    if not (ended or has_run(progress) or is_of(progress, partitions) or shard.count > 1):
+        # One shard alone begins anew in a topic with other partitions. Several cannot: each would
+        # have to find out by itself what the others do.
+        raise ConfigurationError(
+            f"output {output}: its topic has {partitions} partitions by now, and its number of"
+            " shards has changed, too; it has delivered nothing yet: start it once with"
+            " `shards: 1`, so that it begins with these partitions, and change the number after"
+            " that"
+        )
+    check_progress(output, progress, partitions, shard)
 
 
 def inherits(progress: DeliveryProgress | None) -> bool:

@@ -20,6 +20,7 @@ from anabranch.protocol.edge.delivery import (
 )
 from anabranch.protocol.edge.output_handover import (
     EndedShards,
+    check_earlier,
     end,
     ends_earlier,
     has_ended,
@@ -250,6 +251,25 @@ def test_positions_of_another_number_are_rejected() -> None:
         left(ALONE, EndedShards((*TWO.ends, never("out.2"))))
     with pytest.raises(ConfigurationError, match="has 3 partitions, delivery began with 4"):
         inherited("out", ALONE, 3, [TWO])
+
+
+def test_oh2_earlier_shards_must_be_as_the_file_says() -> None:
+    def check(found: DeliveryProgress | None, partitions: int, shard: Shard = ALONE) -> None:
+        check_earlier("out", [shard.count, 2], 1, shard, found, partitions)
+
+    one, ran = progress(ALONE, 1, 0, 10), progress(ALONE, 1, 3, 10)
+    for found_ in (None, never(), one, ran, end("out", ran, 2, 1)):
+        check(found_, PARTITIONS)
+    check(progress(Shard(1, 2), 1, 0, 10), PARTITIONS, Shard(1, 2))
+    with pytest.raises(ConfigurationError, match="start it once with `shards: 1`"):
+        check(one, 5)
+    for found_ in (ran, end("out", one, 2, 1)):
+        with pytest.raises(ConfigurationError, match="under a new output name"):
+            check(found_, 5)
+    with pytest.raises(ConfigurationError, match="under a new output name"):
+        check(progress(Shard(1, 2), 1, 0, 10), 5, Shard(1, 2))
+    with pytest.raises(ConfigurationError, match="has 3 shards by now"):
+        check(end("out", ran, 3, 1), PARTITIONS)
 
 
 def test_a_topic_that_was_cut_is_rejected() -> None:
