@@ -32,7 +32,7 @@ from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
 from anabranch.processing.own_split import OwnSplit
-from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
+from anabranch.processing.yield_to_primary import yield_to_primary
 from anabranch.protocol.control.idle_node import Idleness, IdleStep
 from anabranch.protocol.control.placement import AfterEnd, AfterMove, Places, after_end, after_move
 from anabranch.protocol.control.records import Move, NodeReport, SplitStep
@@ -44,6 +44,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.stage.splitting import Attempt, half_runs
+from anabranch.protocol.stage.standby import yields_for
 from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
@@ -246,11 +247,15 @@ class Node:
         replica.
         """
         context = self._context
-        labels = places.of_node(self._node)
-        stages = stages_with_standbys(
-            context.pipeline, [label.rpartition(".")[0] for label in labels]
+        stages = [
+            context.pipeline.stages[label.rpartition(".")[0]]
+            for label in places.of_node(self._node)
+        ]
+        awaited = yields_for(
+            [(stage.name, stage.ha, len(stage.process_ids())) for stage in stages],
+            self._settings.restarts,
         )
-        if not self._settings.restarts or not stages:
+        if not awaited:
             return
         with contextlib.suppress(AnabranchError):
             waited_ms = yield_to_primary(
@@ -258,7 +263,7 @@ class Node:
                 context.clock,
                 context.pipeline,
                 self._node,
-                stages,
+                awaited,
                 context.stopping.is_set,
             )
             context.logger.info("made_way", node=self._node, ms=waited_ms)
@@ -523,7 +528,7 @@ class Node:
                 metrics=metrics,
                 logger=context.logger.bind(replica=label),
             ),
-            may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
+            may_run_elsewhere=placement.places.may_run_elsewhere(label, restarts),
             has_place=placement.places.node_of(label) == self._node,
         )
         if self._load is not None:

@@ -64,10 +64,6 @@ _REACH_EVERY_MS: Final = 500
 """Interval, in ms, at which a moving replica checks which checkpoints are within its reach."""
 MOVED_FETCH_EVERY_MS: Final = 1_000
 """Interval, in ms, at which a moving replica copies what is new in the store."""
-UNCOPIED_MS: Final = 60_000
-"""Time, in ms, for which a standby is behind the primary and copies nothing until it says so: all
-input since its checkpoint is kept, and a failover runs it again.
-"""
 
 
 class Standby:
@@ -152,8 +148,7 @@ class Standby:
         self._reach = Reach(0)
         self._fetch_error = ""
         self._is_uncopied = False
-        """Whether it is behind the primary, and has copied nothing for UNCOPIED_MS."""
-        self._copied_bucket, self._behind_since_ms = 0, clock.monotonic_ms()
+        """Whether it is behind the primary, and has copied nothing for a long time (SB10)."""
         self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
         # A moving replica's directory belongs to the process that still runs: repair nothing.
@@ -235,9 +230,7 @@ class Standby:
         self._update_announced()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._heartbeats.send(self._heartbeat(STANDING_BY, closed, self.bucket))
-        if self.bucket != self._copied_bucket or self.bucket >= closed:
-            self._copied_bucket, self._behind_since_ms = self.bucket, now_ms
-        self._is_uncopied = now_ms - self._behind_since_ms >= UNCOPIED_MS
+        self._is_uncopied = self._watch.is_uncopied(now_ms, self.bucket)
         self.begin_copy()
         if self._is_moved and now_ms >= self._next_reach_ms:
             self._next_reach_ms = now_ms + _REACH_EVERY_MS

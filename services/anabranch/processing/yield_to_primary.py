@@ -23,16 +23,6 @@ _POLL_MS: Final = 100
 """Timeout for polling each log, in ms."""
 
 
-def stages_with_standbys(pipeline: Pipeline, stages: Sequence[str]) -> list[str]:
-    """Return the stages, among the ``stages`` of a node, that have a standby on another node.
-    Return none if a stage has no other process: that one depends on this node's start.
-    """
-    found = [pipeline.stages[stage] for stage in stages]
-    if any(len(stage.process_ids()) == 1 for stage in found):
-        return []
-    return [stage.name for stage in found if stage.ha == "passive"]
-
-
 def yield_to_primary(
     log: EventLog,
     clock: Clock,

@@ -22,7 +22,6 @@ from anabranch.ports import Reach
 from anabranch.processing.standby import (
     MOVED_FETCH_EVERY_MS,
     STANDBY_COPY_EVERY_MS,
-    UNCOPIED_MS,
     Standby,
 )
 from anabranch.protocol.control.records import Heartbeat
@@ -31,7 +30,12 @@ from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.protocol.stage.owners_checkpoint import TRANSFER_STALLED_MS, StoreUse, Transfer
-from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
+from anabranch.protocol.stage.standby import (
+    PRIMARY_SETTLED_MS,
+    PRIMARY_SILENT_MS,
+    UNCOPIED_MS,
+    StandbyProcess,
+)
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness import spark_files

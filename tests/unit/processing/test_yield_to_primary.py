@@ -10,7 +10,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Stage
-from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
+from anabranch.processing.yield_to_primary import yield_to_primary
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
@@ -98,10 +98,3 @@ def test_what_cannot_be_read_is_no_reason_to_wait() -> None:
     world.pipeline = pipeline(passive("u"))
     with pytest.raises(Unavailable):
         world.waited_ms("u")
-
-
-def test_only_where_each_stage_of_the_node_is_elsewhere_too() -> None:
-    made = pipeline(passive("s"), stage("a", replicas=2), stage("alone"))
-    assert stages_with_standbys(made, ["s", "a"]) == ["s"]
-    assert stages_with_standbys(made, ["a"]) == []
-    assert stages_with_standbys(made, ["s", "alone"]) == [], "its results wait for this node"

@@ -49,6 +49,8 @@ Invariants:
         lets a replica go by the end of its log withdraws that right first. Only the first of the
         two succeeds, so no process is stopped that begins just then. The node decides again when
         it has read the record (PC5); or a newer epoch of another node fences the process.
+    PC9 A node begins a replica without a look at whether another one runs it only if the log of
+        moves never named the replica, and only once: a replica that ends may have been fenced.
 """
 
 from __future__ import annotations
@@ -302,6 +304,12 @@ class Places:
         name.
         """
         return label in self._moved
+
+    def may_run_elsewhere(self, label: str, restarts: int) -> bool:
+        """Return whether another node may be running the replica (PC9). ``restarts``: how often
+        this process has started it again.
+        """
+        return restarts > 0 or label in self._moved
 
     def moved_away(self, node: str) -> list[str]:
         """Return the replicas that were moved, have their place elsewhere, and may yet run on

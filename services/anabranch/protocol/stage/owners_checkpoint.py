@@ -67,7 +67,7 @@ class Transfer(StrEnum):
     """Way in which a node to which a stage moves gets the stage's state."""
 
     REBUILD = "rebuild"
-    """By its mode of recovery: from its input, with ``upstream_backup``."""
+    """Recovery from the input, which ``upstream_backup`` has in any case."""
     CHECKPOINT = "checkpoint"
     """From the checkpoint of its owner's node; from its input where that does not come."""
 

@@ -59,7 +59,10 @@ Invariants:
         another process, unless it waits for its owner's (``protocol.stage.owners_checkpoint``).
         While it rehearses it replaces no process whose heartbeats have arrived (RH4).
     SB9 a restarted node yields for ``YIELD_MS_MAX`` at most, and only until the new primary on
-        another node has written a record.
+        another node has written a record. It does not if one of its stages has no other process:
+        that one's results wait for this node.
+    SB10 a standby that is behind the primary and has copied nothing for ``UNCOPIED_MS`` says so:
+        all input since its checkpoint is kept, and a failover runs it again.
 """
 
 from __future__ import annotations
@@ -102,6 +105,7 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
     timelines_of,
 )
+from anabranch.protocol.stage.recovery import HaMode
 
 PRIMARY_SILENT_MS: Final = 1_500
 """Time without a sign of life of the primary, in ms, after which a standby becomes the primary. Six
@@ -133,6 +137,11 @@ batches, which it runs again.
 MOVED_REST_BYTES: Final = 16 << 20
 """Maximum size, in bytes, of what a replica that is moved may have to read from the store after it
 has become the primary: less than a second's reading.
+"""
+
+UNCOPIED_MS: Final = 60_000
+"""Time, in ms, for which a standby is behind the primary and copies nothing until it says so
+(SB10): some copies, each of which may fail because the primary changes its directory.
 """
 
 STANDING_BY: Final = "standby"
@@ -198,6 +207,10 @@ class StandbyWatch:
         self._epoch: int | None = None
         self._begun_ms = self._closed = 0
         self._log_was_read = False
+        self._bucket, self._current_ms = 0, -1
+        """Last bucket of the own checkpoint, and when it was last new or up to date, in ms; -1: not
+        known yet.
+        """
 
     def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Apply a heartbeat that was written since this process started to listen (SB1, SB2)."""
@@ -241,6 +254,14 @@ class StandbyWatch:
     def last_beat(self) -> Heartbeat | None:
         """Last heartbeat of the primary; None: none arrived."""
         return self._detector.last(self._primary)
+
+    def is_uncopied(self, now_ms: int, bucket: int) -> bool:
+        """Return whether the process is behind the primary and has copied nothing for a long time
+        (SB10). Call it in every round. ``bucket``: last one in its checkpoint.
+        """
+        if self._current_ms < 0 or bucket != self._bucket or bucket >= self._closed:
+            self._bucket, self._current_ms = bucket, now_ms
+        return now_ms - self._current_ms >= UNCOPIED_MS
 
     def is_near(self, bucket: int, rest_bytes: int = 0) -> bool:
         """Return whether the checkpoint of a moved replica is near enough for the cutover (SB8).
@@ -287,6 +308,18 @@ class StandbyWatch:
         if wait_ms and not self._silence.is_known(now_ms):
             return False
         return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
+
+
+def yields_for(stages: Sequence[tuple[str, HaMode, int]], restarts: int) -> list[str]:
+    """Return the stages of a node for whose standbys on other nodes it yields when it starts (SB9).
+
+    Args:
+        stages: Name, ``ha`` setting and number of processes of each stage that runs on the node.
+        restarts: Number of restarts of the node.
+    """
+    if not restarts or any(processes == 1 for _, _, processes in stages):
+        return []
+    return [name for name, ha, _ in stages if ha == "passive"]
 
 
 def must_yield(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> bool:

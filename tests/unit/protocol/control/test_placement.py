@@ -196,6 +196,11 @@ def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
         ["clean.0"],
     )
     assert (places.was_moved("clean.0"), places.was_moved("sums.0")) == (True, False)
+    assert [
+        places.may_run_elsewhere(label, restarts)
+        for label in ("clean.0", "sums.0")
+        for restarts in (0, 1)
+    ] == [True, True, False, True], "PC9"
     assert [places.moved_away(node) for node in ("north.0", "north.2", "north.9", "south.0")] == [
         ["clean.0"],
         ["clean.0"],

@@ -37,6 +37,7 @@ from anabranch.protocol.log.timeline import (
     carry_out,
     timeline_name,
 )
+from anabranch.protocol.stage.recovery import HaMode
 from anabranch.protocol.stage.standby import (
     ENDED,
     LEADING,
@@ -46,6 +47,7 @@ from anabranch.protocol.stage.standby import (
     PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
+    UNCOPIED_MS,
     YIELD_MS_MAX,
     Copied,
     CopySource,
@@ -55,6 +57,7 @@ from anabranch.protocol.stage.standby import (
     copy_steps,
     must_yield,
     to_copy,
+    yields_for,
 )
 
 PRIMARY = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0)
@@ -380,6 +383,31 @@ def test_sb9_a_node_yields_until_another_one_has_written(
     assert way(0) == waits
     assert way(YIELD_MS_MAX - 1) == waits
     assert not way(YIELD_MS_MAX)
+
+
+def test_sb9_a_node_yields_only_if_each_of_its_stages_has_another_process() -> None:
+    standby: tuple[str, HaMode, int] = "s", "passive", 2
+    active: tuple[str, HaMode, int] = "a", "active", 2
+    alone: tuple[str, HaMode, int] = "one", "active", 1
+    assert yields_for([standby, active], restarts=1) == ["s"]
+    assert yields_for([standby, active], restarts=0) == [], "no standby has reason to begin"
+    assert yields_for([active], restarts=1) == []
+    assert yields_for([standby, alone], restarts=1) == [], "its results wait for this node"
+
+
+def test_sb10_one_that_is_behind_and_copies_nothing_says_so_after_a_while() -> None:
+    watch = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"])
+    assert not watch.is_uncopied(5_000, 0), "no log was read"
+    watch.log_seen(7, 5_000, closed=30)
+    assert not watch.is_uncopied(4_999 + UNCOPIED_MS, 0)
+    assert watch.is_uncopied(5_000 + UNCOPIED_MS, 0)
+    assert not watch.is_uncopied(6_000 + UNCOPIED_MS, 20), "it has copied"
+    assert watch.is_uncopied(6_000 + 2 * UNCOPIED_MS, 20)
+    assert not watch.is_uncopied(7_000 + 2 * UNCOPIED_MS, 30)
+    assert not watch.is_uncopied(7_000 + 9 * UNCOPIED_MS, 30), "the primary closes nothing"
+    watch.log_seen(7, 7_000 + 9 * UNCOPIED_MS, closed=31)
+    assert not watch.is_uncopied(6_999 + 10 * UNCOPIED_MS, 30)
+    assert watch.is_uncopied(7_000 + 10 * UNCOPIED_MS, 30)
 
 
 def checkpoint(process: str, epoch: int, commit: int) -> CopySource:
