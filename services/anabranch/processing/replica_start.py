@@ -207,8 +207,8 @@ class StageRecovery(Recovery):
         return self._inputs.missing(after)
 
     def wait(self, missing: str) -> None:
-        """Report that there is nothing to start from, request the missing blocks, and wait until
-        the next attempt.
+        """Report that there is nothing to start from, or that the claim of what there is was not
+        acknowledged. Request the missing blocks, and wait until the next attempt.
 
         Raises:
             StoppingError: this process was told to stop.
@@ -221,6 +221,8 @@ class StageRecovery(Recovery):
             self.standby.copy(takes_over=True)
         requested = self._recompute_client.ask(self._inputs.gone())
         self._report.waits_for_blocks(missing, requested)
+        if self.standby is not None and self.standby.awaits_acknowledgement:
+            self._report.waits_for_acknowledgement()
         for _ in range(_PAUSES_PER_ATTEMPT):
             pause_start(self._context)
 

@@ -149,6 +149,10 @@ class Standby:
         self._fetch_error = ""
         self._is_uncopied = False
         """Whether it is behind the primary, and has copied nothing for a long time (SB10)."""
+        self.awaits_acknowledgement = False
+        """Whether the last copy, or start, failed only because the broker did not acknowledge the
+        lower claim.
+        """
         self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
         # A moving replica's directory belongs to the process that still runs: repair nothing.
@@ -360,10 +364,11 @@ class Standby:
         whether the broker has acknowledged it.
         """
         closed = self.boundary.log_state.closed(self._writer)
-        if not self._heartbeats.send_now(self._heartbeat(STANDING_BY, closed, bucket)):
-            return False
-        self.bucket = bucket
-        return True
+        is_lowered = self._heartbeats.send_now(self._heartbeat(STANDING_BY, closed, bucket))
+        self.awaits_acknowledgement = not is_lowered
+        if is_lowered:
+            self.bucket = bucket
+        return is_lowered
 
     def copy(self, *, takes_over: bool = False) -> bool:
         """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
@@ -381,6 +386,7 @@ class Standby:
             elif self._announced is not None:
                 self._disk.fetch(self._announced)
             return self._disk.within_reach().bucket > before
+        self.awaits_acknowledgement = False
         steps = copy_steps(self._token, self.bucket, takes_over=takes_over)
         copied = carry_out(steps, self._perform)
         if copied is None:

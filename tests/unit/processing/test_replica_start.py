@@ -104,10 +104,27 @@ def test_sb5_a_primary_with_nothing_to_start_from_takes_less_than_it_claimed(
     """Its own checkpoint is of no use, and the other disk was out of reach when it began."""
     copies: list[bool] = []
     recovery.standby = cast(
-        "Any", SimpleNamespace(copy=lambda *, takes_over=False: copies.append(takes_over))
+        "Any",
+        SimpleNamespace(
+            copy=lambda *, takes_over=False: copies.append(takes_over),
+            awaits_acknowledgement=False,
+        ),
     )
     recovery.wait("blocks of a")
     assert copies == [True]
+    assert "blocks of a" in str(recovery._report.status.waiting_for)
+
+
+def test_one_whose_lower_claim_is_not_acknowledged_says_so(recovery: StageRecovery) -> None:
+    """It has what it needs: a person who looks for blocks would look in vain."""
+    recovery.standby = cast(
+        "Any",
+        SimpleNamespace(copy=lambda *, takes_over=False: False, awaits_acknowledgement=True),
+    )
+    recovery.wait("blocks of a")
+    status = recovery._report.status
+    assert (status.state, "blocks of a" in str(status.waiting_for)) == ("waiting", False)
+    assert "acknowledgement" in str(status.waiting_for)
 
 
 def test_ti11_a_claim_is_lowered_until_the_broker_acknowledges_it(recovery: StageRecovery) -> None:
