@@ -12,7 +12,12 @@ from typing import Final
 from anabranch.ports import EventLog, LogReader, TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.lost_blocks import gone_buckets, is_deleted, is_out_of_bounds
+from anabranch.protocol.log.lost_blocks import (
+    gone_buckets,
+    is_deleted,
+    is_out_of_bounds,
+    last_deleted,
+)
 from anabranch.protocol.log.records import Part
 from anabranch.protocol.stage.planner import TakenBucket
 from anabranch.streams.block_heads import BlockHeads
@@ -118,7 +123,7 @@ def last_gone(
     lock: Lock = _ALONE,
 ) -> int:
     """Return the last stable bucket with deleted blocks, or that the log no longer describes; 0 if
-    there is none. A new reader begins after it.
+    there is none. A new reader begins after it (LB3).
 
     Args:
         reader: Reader of the log, asked for offsets.
@@ -136,14 +141,15 @@ def last_gone(
             log_state.forgotten,
             log_state.stable(log_state.forgotten + 1, log_state.upto),
         )
-    for bucket, writer, parts in reversed(stable):
-        if not gone_blocks.is_deleted(writer, parts):
-            continue
+
+    def alike(
+        bucket: int, writer: str, parts: tuple[Part, ...]
+    ) -> Iterable[tuple[str, tuple[Part, ...]]]:
+        """Return the versions of others that count as well."""
         with lock:
-            alike = log_state.alike(bucket, writer, parts) if by_any else []
-        if all(gone_blocks.is_deleted(other, own) for other, own in alike):
-            return bucket
-    return forgotten
+            return log_state.alike(bucket, writer, parts) if by_any else ()
+
+    return last_deleted(forgotten, stable, gone_blocks.is_deleted, alike)
 
 
 def last_gone_everywhere(log: EventLog, topic_of: Callable[[str], str], log_state: LogState) -> int:

@@ -21,11 +21,15 @@ Invariants:
         them holds a block of the part.
     LB2 bounds are checked of all buckets. Blocks are proven up to the first bucket that is gone,
         and of the buckets that directly follow one that is gone.
+    LB3 a reader that begins anew leaves out the stable buckets up to the last one with deleted
+        blocks, and those that the log no longer describes. One that may read a bucket from any
+        writer leaves out only what no writer has. What is lost it does not leave out: readers that
+        ran have not passed that, and request it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
@@ -84,3 +88,26 @@ def gone_buckets(
                 break
         was_gone = is_gone
     return found
+
+
+def last_deleted(
+    forgotten: int,
+    buckets: Sequence[tuple[int, str, tuple[Part, ...]]],
+    are_deleted: Callable[[str, Iterable[Part]], bool],
+    alike: Callable[[int, str, tuple[Part, ...]], Iterable[tuple[str, tuple[Part, ...]]]],
+) -> int:
+    """Return the last bucket that a reader leaves out which begins anew (LB3); 0 if there is none.
+
+    Args:
+        forgotten: Last bucket that the log no longer describes.
+        buckets: Non-empty stable buckets after it, ascending, in the form of ``LogState.stable``.
+        are_deleted: Function from a writer and parts to whether any of their blocks is deleted.
+        alike: Function from a bucket, its writer and its parts to the equal versions of others that
+            the reader may take instead, by writer.
+    """
+    for bucket, writer, parts in reversed(buckets):
+        if are_deleted(writer, parts) and all(
+            are_deleted(other, theirs) for other, theirs in alike(bucket, writer, parts)
+        ):
+            return bucket
+    return forgotten

@@ -14,6 +14,7 @@ from anabranch.protocol.log.lost_blocks import (
     is_block_of,
     is_deleted,
     is_out_of_bounds,
+    last_deleted,
 )
 from anabranch.protocol.log.records import Part
 
@@ -132,3 +133,30 @@ def test_lb2_where_too_many_are_there_the_search_ends() -> None:
 def test_no_more_are_found_than_one_request_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_blocks, "ASK_BUCKETS_MAX", 2)
     assert found((), {1}) == ([2, 3], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("deleted", "expected"),
+    [
+        ([], 2),
+        ([("a", 3)], 3),
+        ([("a", 3), ("a", 4)], 4),
+        ([("a", 4)], 4),
+        ([("a", 5)], 2),  # b has the same
+        ([("a", 4), ("a", 5)], 4),
+        ([("a", 5), ("b", 5)], 5),
+        ([("b", 5)], 2),
+    ],
+)
+def test_lb3_a_new_reader_leaves_out_what_no_writer_has(
+    deleted: list[tuple[str, int]], expected: int
+) -> None:
+    """It may read bucket 5 of ``b``, too; the log describes nothing up to bucket 2."""
+    buckets = [(n, "a", (Part(n, 0, "ours", 1, 0, 1, 1, 0),)) for n in (3, 4, 5)]
+    last = last_deleted(
+        2,
+        buckets,
+        lambda writer, parts: any((writer, part.bucket) in deleted for part in parts),
+        lambda bucket, _writer, parts: [("b", parts)] if bucket == 5 else [],
+    )
+    assert last == expected
