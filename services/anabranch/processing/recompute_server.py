@@ -24,7 +24,6 @@ from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, Contro
 from anabranch.protocol.errors import DataMissing, Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import Part
 from anabranch.protocol.log.timeline import (
     Answer,
     DiskStep,
@@ -38,6 +37,7 @@ from anabranch.protocol.stage.recomputation import (
     Recomputation,
     RecomputeReplies,
     recomputed_records,
+    split_retained,
 )
 from anabranch.protocol.stage.recovery import CleanPoints
 from anabranch.streams.block_heads import BlockHeads
@@ -228,7 +228,7 @@ class RecomputeServer:
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
                 return AskOutcome.RECOMPUTED, "no blocks of the range are missing"
-            parts, rest = self._split_retained(log_state, retained, wanted)
+            parts, rest = split_retained(log_state, own_replica.replica, wanted, retained.is_gone)
             if rest:
                 recomputation = self._recompute_blocks(rest, points, log_state.upto)
                 different = recomputation.different()
@@ -289,22 +289,6 @@ class RecomputeServer:
             if is_gone:
                 wanted.append((bucket, writer, parts))
         return wanted[:ASK_BUCKETS_MAX]
-
-    def _split_retained(
-        self, log_state: LogState, retained: GoneBlocks, wanted: list[TakenBucket]
-    ) -> tuple[tuple[Part, ...], list[TakenBucket]]:
-        """Split the ``wanted`` buckets: return the parts of this replica's own equal version that
-        still has its blocks, and the buckets without one.
-        """
-        parts: list[Part] = []
-        rest: list[TakenBucket] = []
-        for bucket, writer, theirs in wanted:
-            own = dict(log_state.alike(bucket, writer, theirs)).get(self._own.replica)
-            if own is None or retained.is_gone(self._own.replica, own):
-                rest.append((bucket, writer, theirs))
-            else:
-                parts += own
-        return tuple(parts), rest
 
     def _recompute_blocks(
         self, wanted: list[TakenBucket], points: CleanPoints, upto: int

@@ -50,6 +50,8 @@ Invariants:
     RC6 a query that skips nothing begins in a checkpoint at a batch all of whose buckets are before
         the range and stable (``protocol.stage.recovery``), the newest that is whole; else at the
         beginning. Of its input nothing may be gone from there to the end of the range.
+    RC7 a replica recomputes no bucket of which it has an equal version with all its blocks: it
+        names that version.
 """
 
 from __future__ import annotations
@@ -462,6 +464,32 @@ class Recomputation:
             message = f"bucket {self.different()} was recomputed with other rows"
             raise LocalProtocolError(message)
         return tuple(part for bucket in self._wanted for part in self._made[bucket])
+
+
+def split_retained(
+    log_state: LogState,
+    replica: str,
+    wanted: Iterable[TakenBucket],
+    is_gone: Callable[[str, Iterable[Part]], bool],
+) -> tuple[tuple[Part, ...], list[TakenBucket]]:
+    """Split the ``wanted`` buckets: return the parts of the equal version of ``replica`` itself
+    that still has its blocks, and the buckets without one (RC7).
+
+    Args:
+        log_state: State of the replica's stream.
+        replica: Replica that serves the request.
+        wanted: Buckets whose blocks are gone, in the form of ``LogState.stable``.
+        is_gone: Function from a writer and parts to whether any of their blocks is gone.
+    """
+    parts: list[Part] = []
+    rest: list[TakenBucket] = []
+    for bucket, writer, theirs in wanted:
+        own = dict(log_state.alike(bucket, writer, theirs)).get(replica)
+        if own is None or is_gone(replica, own):
+            rest.append((bucket, writer, theirs))
+        else:
+            parts += own
+    return tuple(parts), rest
 
 
 def recomputed_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Recomputed]:

@@ -41,6 +41,7 @@ from anabranch.protocol.stage.recomputation import (
     RecomputeRequests,
     RequestState,
     recomputed_records,
+    split_retained,
 )
 from harness.boundary_logs import part, record, started, state_after
 from harness.present import present
@@ -518,6 +519,30 @@ def test_rc2_what_is_as_it_was_is_not_made_once_more(traits: PlanTraits) -> None
     of = made(traits)
     of.made((part(4), part(6), part(6)), 6)
     assert of.without_skipping() is None
+
+
+def test_rc7_what_the_replica_has_itself_is_not_made_again() -> None:
+    """Both have closed 1 to 4: bucket 3 of the replica differs, and of its bucket 2 blocks are
+    gone, too.
+    """
+    theirs = tuple(part(bucket) for bucket in range(1, 5))
+    mine = tuple(part(bucket, "mine") for bucket in (1, 2, 4))
+    state = state_after(
+        started("0"),
+        started("1"),
+        record(0, 0, 4, theirs),
+        record(1, 0, 4, (*mine, part(3, "mine", rows=9)), replica="1"),
+    )
+    wanted = state.stable(1, 4)
+    assert [writer for _, writer, _ in wanted] == ["0"] * 4
+
+    def is_gone(writer: str, parts: Iterable[Part]) -> bool:
+        assert writer == "1"
+        return any(each.bucket == 2 for each in parts)
+
+    parts, rest = split_retained(state, "1", wanted, is_gone)
+    assert ([each.bucket for each in parts], {each.attempt for each in parts}) == ([1, 4], {"mine"})
+    assert rest == wanted[1:3]
 
 
 def test_rc5_records_hold_whole_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
