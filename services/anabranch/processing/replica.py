@@ -49,7 +49,6 @@ from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
@@ -609,15 +608,9 @@ class ReplicaRunner:
             return self._busy.read(self._clock.monotonic_ms())
 
     def behind(self) -> int:
-        """Return the number of buckets that are complete on all inputs and that the stable query
-        has not run; 0 before its first bucket, which may be any.
-        """
+        """Return the number of buckets that the stable query is behind its inputs."""
         with self.lock:
-            replica = self._started()
-            position = replica.position(replica.stable_query)
-            if position is None or position.bucket == 0:
-                return 0
-            return max(0, self._complete_upto() - position.bucket)
+            return self._started().behind(self._complete_upto())
 
     def load_figures(self) -> LoadFigures | None:
         """Return the load of the replica while its branch sheds rows; else None."""
@@ -707,7 +700,6 @@ class ReplicaRunner:
         buckets, and only from a replica that offers more than the branch has read.
         """
         upstream, chosen = self._upstream, dict[str, str | None]()
-        states = {name: upstream.states(name) for name in self._inputs}
         if query == self._started().branch:
             for name, reader in self._inputs.items():
                 chosen[name] = upstream.choose(
@@ -717,12 +709,10 @@ class ReplicaRunner:
             now_ms=self._clock.monotonic_ms(),
             log_states={name: reader.log_state for name, reader in self._inputs.items()},
             chosen=chosen,
-            # A stream that is complete for ever, or not read yet, has nothing to correct.
             working=frozenset(
                 name
-                for name in states
-                if works_on_tentative(states[name])
-                and self._inputs[name].log_state.upto < BUCKET_MAX
+                for name, reader in self._inputs.items()
+                if works_on_tentative(upstream.states(name), reader.log_state.upto)
             ),
             may_correct=upstream.may_correct(self._started().wants_to_correct),
             peer_serves=upstream.peer_serves(),

@@ -423,6 +423,15 @@ class Replica:
         found = self._queries.get(query)
         return None if found is None else found.position
 
+    def behind(self, complete_upto: int) -> int:
+        """Return the number of buckets that are complete on all inputs, up to ``complete_upto``,
+        and that the stable query has not run; 0 before its first bucket, which may be any.
+        """
+        position = self.position(self.stable_query)
+        if position is None or position.bucket == 0:
+            return 0
+        return max(0, complete_upto - position.bucket)
+
     def passed(self) -> int:
         """Return the last bucket that every query of this replica has read."""
         return min((query.position.bucket for query in self._queries.values()), default=0)

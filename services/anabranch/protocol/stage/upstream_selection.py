@@ -17,6 +17,8 @@ Invariants:
     US4 an input awaits corrections while the branch of one of its replicas runs and is not
         corrected (BL19): what the input has made stable so far is not all. Its log says so, not its
         replicas, so a replica that is dead, or never ends its branch, delays no reader.
+    US5 tentative buckets of an input are waited for only while one of its replicas says that it has
+        a branch, and never of an input that is complete for ever, or whose log is not read yet.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.records import ReplicaState
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 
 STABLE = ReplicaState.STABLE
@@ -102,11 +105,12 @@ def choose(
     return decide(current, states, offers, bucket)[1]
 
 
-def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
-    """Return whether a replica of the stream has a branch: its tentative buckets are worth a short
-    wait.
+def works_on_tentative(states: Mapping[str, ReplicaState], upto: int) -> bool:
+    """Return whether tentative buckets of an input are worth a short wait (US5). ``upto``: last
+    bucket that is complete on it.
     """
-    return UP_FAILURE in states.values() or STABILIZATION in states.values()
+    has_branch = UP_FAILURE in states.values() or STABILIZATION in states.values()
+    return has_branch and upto < BUCKET_MAX
 
 
 def awaits_corrections(log_state: LogState) -> bool:

@@ -32,6 +32,7 @@ from anabranch.protocol.stage.scheduling import (
     QUIET_ROWS_MAX,
     BatchRules,
 )
+from harness.present import present
 from harness.replica_bench import (
     STATEFUL,
     STATELESS,
@@ -428,6 +429,14 @@ class TestBatchesOfWindows:
         assert bench.at(ZERO) == 7
         bench.wait(900)
         assert bench.ask(ZERO).plan is None
+
+
+def test_it_is_behind_by_what_is_complete_and_not_run() -> None:
+    assert Bench("a").replica.behind(40) == 0, "its first bucket may be any"
+    bench = stable()
+    at = present(bench.replica.position(bench.stable_query)).bucket
+    assert at > 0
+    assert [bench.replica.behind(at + more) for more in (-1, 0, 3)] == [0, 0, 3]
 
 
 def test_what_every_query_has_read_may_be_forgotten() -> None:

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from anabranch.protocol.control.records import ReplicaState
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.records import BranchEnded
 from anabranch.protocol.stage.upstream_selection import (
     NOBODY,
@@ -82,12 +83,13 @@ def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
-def test_who_has_a_branch_works_on_tentative_buckets(
+def test_us5_tentative_buckets_of_one_that_has_a_branch_are_waited_for(
     states: tuple[ReplicaState, ReplicaState],
 ) -> None:
     reported = dict(zip("01", states, strict=True))
     has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
-    assert works_on_tentative(reported) == has_branch
+    assert works_on_tentative(reported, 7) == has_branch
+    assert not works_on_tentative(reported, BUCKET_MAX), "complete for ever, or not read yet"
 
 
 def test_us4_corrections_are_awaited_until_they_are_made_by_one_that_has_no_branch() -> None:
