@@ -155,10 +155,9 @@ class ServiceMetrics:
         self._records.labels(*self._own, "out").inc(records)
         self._bytes.labels(*self._own, "out").inc(size_bytes)
 
-    def count_rejected(self, records: int, size_bytes: int = 0) -> None:
+    def count_rejected(self, records: int) -> None:
         """Count records that went to a dead-letter topic."""
         self._records.labels(*self._own, "rejected").inc(records)
-        self._bytes.labels(*self._own, "rejected").inc(size_bytes)
 
     def rejected(self, stream: str, totals: Mapping[str, int]) -> None:
         """Count rejected records from a boundary reader's ``counts`` of ``stream``: running totals

@@ -420,11 +420,9 @@ class AlarmBook:
     again.
     """
 
-    def __init__(self, known: Iterable[Alarm] = ()) -> None:
+    def __init__(self) -> None:
         self._known: set[tuple[str, int, str]] = set()
         self._pairs: Counter[tuple[str, str, str]] = Counter()
-        for alarm in known:
-            self.known(alarm)
 
     def known(self, alarm: Alarm) -> None:
         """Note an alarm that is in the topic."""
