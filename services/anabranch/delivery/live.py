@@ -33,6 +33,13 @@ from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.delivery import end_of, has_run
+from anabranch.protocol.edge.delivery_failures import (
+    PAUSES_MS,
+    DeliveryFailure,
+    UnknownOutcomes,
+    failed_failover,
+    rejected_size,
+)
 from anabranch.protocol.edge.live_choice import LiveChoice
 from anabranch.protocol.edge.live_delivery import (
     Available,
@@ -68,16 +75,6 @@ LIVE_CHUNK_ROWS: Final = 20_000
 size of the transaction.
 """
 
-_RETRY_MS: Final = 200
-"""Pause before a failover after an error that passes quickly, in ms."""
-_REJECTED_RETRY_MS: Final = 10_000
-"""Pause before a failover after the log rejected a record for good, or blocks are missing, in ms.
-Long: nothing changes soon, and failovers delay the corrected half.
-"""
-_VIEW_TOO_LARGE_RETRY_MS: Final = 600_000
-"""Pause before a failover after an upsert view was too large for memory, in ms. Long, since reading
-the view back stops the corrected half.
-"""
 _READ_BACK_MS: Final = 5_000
 """Timeout for reading back without a new record, in ms. Short, since it stops the corrected half.
 """
@@ -153,7 +150,7 @@ class LiveTopic:
         self._is_lost = False
         """Whether the topic can never continue: the log does not describe its next bucket."""
         self._retry_at_ms = 0
-        self._unknown_before = False
+        self._unknown = UnknownOutcomes()
         self._read_back_until_ms = 0
         self._counters = LiveCounters(context.registry, self._pipeline.name, output.name)
         self._qos = waits.qos_of(self._pipeline, output.name)
@@ -225,22 +222,20 @@ class LiveTopic:
             return True
         except OutcomeUnknown as error:
             self._counters.unknown.inc()
-            self._delay(error, _RETRY_MS if self._unknown_before else 0)
-            self._unknown_before = True
+            self._delay(error, self._unknown.another())
             return False
         except RecordTooLarge as error:
             self._fitting_bytes = fitting_bytes(self._fitting_bytes, self._accepted_bytes)
-            self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
+            self._delay(error, rejected_size(self._fitting_bytes))
             return False
         except (Unavailable, DataMissing) as error:
             self.waits_for_blocks = isinstance(error, DataMissing)
-            self._delay(error, _REJECTED_RETRY_MS)
+            self._delay(error, DeliveryFailure.REJECTED)
             return False
         except ConfigurationError as error:
-            # An upsert view is too large for memory, or a column has no form in this format.
-            self._delay(error, _VIEW_TOO_LARGE_RETRY_MS)
+            self._delay(error, DeliveryFailure.TOO_LARGE)
             return False
-        self._unknown_before = False
+        self._unknown.settled()
         return True
 
     def stop(self) -> None:
@@ -285,17 +280,17 @@ class LiveTopic:
         try:
             self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
-            self._delay(error, _REJECTED_RETRY_MS if self._is_lost else _RETRY_MS)
+            self._delay(error, failed_failover(is_lost=self._is_lost))
         except _ViewTooLargeError as error:
-            self._delay(error, _VIEW_TOO_LARGE_RETRY_MS)
+            self._delay(error, DeliveryFailure.TOO_LARGE)
 
-    def _delay(self, error: Exception, wait_ms: int) -> None:
-        """Close the writer, report ``error``, and schedule a failover in ``wait_ms``."""
+    def _delay(self, error: Exception, failure: DeliveryFailure) -> None:
+        """Close the writer, report ``error``, and schedule the failover after ``failure``."""
         self._status.detail["live"] = f"waiting: {error}"
         self._counters.waiting.set(1)
         self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
         self._close_writer()
-        self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
+        self._retry_at_ms = self._context.clock.monotonic_ms() + PAUSES_MS[failure]
 
     def _fail_over(self) -> None:
         """Fence older writers, then read the boundary log to its end, the newest committed

@@ -48,6 +48,7 @@ from anabranch.protocol.edge.delivery import (
     rows_bound,
     shard_begins_after,
 )
+from anabranch.protocol.edge.delivery_failures import PAUSES_MS, DeliveryFailure, UnknownOutcomes
 from anabranch.protocol.edge.origins import other_outputs
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -75,18 +76,8 @@ live topic. A live result may have to wait for one such transaction, about 20 ms
 
 _POLL_MS: Final = 100
 """Time that a round waits for boundary records when it has nothing to deliver, in ms."""
-_RETRY_MS: Final = 200
-"""Pause after a failed failover, in ms."""
-_REJECTED_RETRY_MS: Final = 10_000
-"""Pause before a failover after the log rejected a read or write for good, or has other rows than
-its boundary log says, in ms: an operator must act first, and the live half continues meanwhile.
-"""
 _REQUEST_MS: Final = 1_000
 """Interval between requests for missing blocks, in ms."""
-_UNKNOWN_MAX: Final = 10
-"""Number of consecutive unknown outcomes after which the process ends with an error: so many are no
-passing trouble of a broker, and an operator must see it.
-"""
 
 
 def build(
@@ -148,7 +139,7 @@ class DeliveryService:
         self._writer: TransactionalWriter | None = None
         self._delivery: CorrectedDelivery | None = None
         self._partitions = self._rejected_partitions = 0
-        self._unknown_in_a_row = 0
+        self._unknown = UnknownOutcomes()
         self._retry_at_ms = 0
         self._one_by_one = False
         """Whether the next run has one bucket, since one of the last run's is damaged."""
@@ -216,7 +207,7 @@ class DeliveryService:
 
         Raises:
             Fenced: another process delivers this output.
-            OutcomeUnknown: _UNKNOWN_MAX transactions in a row had an unknown outcome.
+            OutcomeUnknown: UNKNOWN_MAX transactions in a row had an unknown outcome.
         """
         busy = False
         self._send_heartbeat()
@@ -249,8 +240,7 @@ class DeliveryService:
             self._request_blocks(self._delivery, error, len(run.slices))
             return
         except Unavailable as error:
-            self._delay(error)
-            self._retry_at_ms = self._context.clock.monotonic_ms() + _REJECTED_RETRY_MS
+            self._delay(error, DeliveryFailure.REJECTED)
             return
         except OutcomeUnknown as error:
             self._counters.unknown.inc()
@@ -262,11 +252,12 @@ class DeliveryService:
                 error=str(error),
             )
             self._close_writer()
-            self._unknown_in_a_row += 1
-            if self._unknown_in_a_row >= _UNKNOWN_MAX:
+            self._unknown.another()
+            if self._unknown.are_too_many:
                 raise
             return
-        self._unknown_in_a_row, self._one_by_one = 0, False
+        self._unknown.settled()
+        self._one_by_one = False
         if self._live is None or not self._live.waits_for_blocks:
             self._recompute_client.stop_requesting()
         self.status.state, self.status.waiting_for = "running", None
@@ -314,8 +305,7 @@ class DeliveryService:
                 self._one_by_one = True  # the buckets before the damaged one are delivered
                 return
             self._context.logger.error("blocks_damaged", output=self._name, error=str(error))
-            self._delay(error)
-            self._retry_at_ms = self._context.clock.monotonic_ms() + _REJECTED_RETRY_MS
+            self._delay(error, DeliveryFailure.REJECTED)
             return
         if self._live is not None and self._live.waits_for_blocks:  # one request for both halves
             gone = self._gone_after(min(delivery.cursor.bucket - 1, self._live.passed)) or gone
@@ -473,13 +463,16 @@ class DeliveryService:
         try:
             self._delivery = self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
-            self._delay(error)
-            self._context.clock.sleep_ms(_RETRY_MS)
+            # No sleep here: the live half goes on meanwhile.
+            self._delay(error, DeliveryFailure.NO_FAILOVER)
         except _StoppingError:
             self._close_writer()
 
-    def _delay(self, error: OutcomeUnknown | Unavailable | DataMissing) -> None:
-        """Close the writer and report ``error``; a later round fails over."""
+    def _delay(
+        self, error: OutcomeUnknown | Unavailable | DataMissing, failure: DeliveryFailure
+    ) -> None:
+        """Close the writer, report ``error``, and schedule the failover after ``failure``."""
+        self._retry_at_ms = self._context.clock.monotonic_ms() + PAUSES_MS[failure]
         self.status.state, self.status.waiting_for = "waiting", str(error)
         self._context.logger.warning("failover_delayed", output=self._name, error=str(error))
         self._close_writer()

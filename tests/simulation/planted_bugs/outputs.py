@@ -396,7 +396,7 @@ OUTPUTS: Final = (
     Mutant(
         "live_outcome_believed",
         "delivery.live:LiveTopic.step",
-        "self._delay(error, _RETRY_MS if self._unknown_before else 0)",
+        "self._delay(error, self._unknown.another())",
         "self._machine.advance(run)",
         "rule 19",
         ("commit lost",),

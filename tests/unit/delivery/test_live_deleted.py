@@ -62,7 +62,7 @@ def test_what_is_deleted_when_the_live_topic_alone_has_something_is_waited_for(
     if restart:
         service.stop()
         service = world.service()
-    for _ in range(3):
+    for _ in range(6):
         service.step()
     assert str(service.status.waiting_for).endswith("requested buckets 1..4 of totals")
     assert list(delivered(world.log, world.pipeline)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Federation
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge.delivery_failures import FAILOVER_RETRY_MS
 from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
@@ -31,6 +33,7 @@ from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log.records import GivenUp
 from harness import output_world, outputs
 from harness.control_topics import all_control_records
+from harness.output_world import DeliveringWorld
 from harness.outputs import Replica, delivered, drain, rows
 from harness.regrowth import lose_and_grow
 from harness.sources import everything
@@ -285,6 +288,31 @@ def test_it_retries_to_fail_over(world: World) -> None:
     drain(service, 1)
     assert service.status.state == "running"
     world.check()
+
+
+def test_a_failover_that_fails_does_not_hold_up_the_live_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = DeliveringWorld()
+    service = world._delivery
+    service._close_writer()
+    tries_ms, live_ms = list[int](), list[int]()
+
+    def fails() -> None:
+        tries_ms.append(world.clock.monotonic_ms())
+        raise Unavailable("earlier shards have not ended")
+
+    def writes() -> bool:
+        live_ms.append(world.clock.monotonic_ms())
+        return True
+
+    monkeypatch.setattr(service, "_fail_over", fails)
+    monkeypatch.setattr(service._live, "step", writes)
+    for _ in range(60):
+        service.step()
+        world.clock.advance(10)
+    assert {after - before for before, after in pairwise(live_ms)} == {10}
+    assert {after - before for before, after in pairwise(tries_ms)} == {FAILOVER_RETRY_MS}
 
 
 def test_a_topic_may_get_partitions_before_it_has_results(world: World) -> None:
