@@ -63,6 +63,13 @@ capacity. Between the two thresholds nothing changes. A use that is measured wro
 correction that does not come nearer over a step (``protocol.stage.scheduling``): the branch then
 keeps half as much, and after some such steps the successor waits until the use was measured anew.
 
+*How long a batch of the correction takes.* A row that comes just after a batch of the branch began
+waits for that one, for the one of the correction, and for its own. What two short batches of the
+branch leave of two targets is therefore the correction's. The less the branch keeps, the larger are
+the batches of the correction, and the fewer, each of which pays the fixed part. Held to a target,
+as those of the branch are, they may correct hardly more than comes in: then keeping less would help
+little, and the branch would keep next to nothing for as long as that lasts.
+
 *Limits.* Where the stages of a node together need more than its cores, the node may limit the per
 mille that a stage keeps, although the stage itself is not late (``protocol.stage.shed_choice``). A
 stage with a limit is overloaded like one that is late, and no stage of the node corrects meanwhile.
@@ -85,6 +92,8 @@ Invariants:
     OL10 cold batches bound the rows of batches until the cost of a row is measured, and decide
         nothing else: a stage whose first batches are only slow has the same batches as without.
     OL11 until then no batch has more than ROWS_UNKNOWN.
+    OL12 a batch of the correction takes at most a target, or together with two of the branch as it
+        keeps rows now two targets.
 """
 
 from __future__ import annotations
@@ -362,6 +371,8 @@ class LoadControl:
         self._unmeasured_ms = target_ms if apart_ms is None else min(target_ms, apart_ms // 2)
         self.kept = KEPT_ALL
         """Per mille that the last batch of the branch kept."""
+        self._branch_rows = 0
+        """Number of rows that the last batch of the branch kept."""
         self.steady = KEPT_ALL
         """Per mille that a batch of the branch keeps if there is time for it."""
         self.limit: int | None = None
@@ -470,6 +481,14 @@ class LoadControl:
         room_ms = max(duration_ms / 2, duration_ms - self._alone.fixed_ms)
         return self.rows_max if cost == 0 else max(1, min(self.rows_max, int(room_ms / cost)))
 
+    @property
+    def correction_ms(self) -> int:
+        """Duration, in ms, that a batch of the correction may have beside the branch (OL12): what
+        two batches of the branch leave of two targets, and at least one target.
+        """
+        branch_ms = self._alone.fixed_ms + self._branch_rows * self._alone.row_ms()
+        return int(max(self.target_ms, 2 * (self.target_ms - branch_ms)))
+
     def is_late(
         self, waiting: int, left_ms: int, *, beside: bool = False, batches: float = 1
     ) -> bool:
@@ -543,6 +562,7 @@ class LoadControl:
         # by much more. (Before a fork that is no reason, since the fork itself takes time.)
         is_late = self.is_late(waiting, max(1, left_ms), beside=beside)
         if self.kept == KEPT_ALL and not self.is_limited and not is_yielding and not is_late:
+            self._branch_rows = waiting
             return KEPT_ALL
         fits, steady = self._fitting(waiting, left_ms, self._cost(beside=beside))
         if beside and yields is not None:
@@ -553,6 +573,7 @@ class LoadControl:
         elif steady < self.steady:
             self.steady = steady
         self.kept = max(KEPT_LEAST, min(fits, self.steady))
+        self._branch_rows = waiting * self.kept // KEPT_ALL
         return self.kept
 
     def ended(self) -> None:

@@ -84,9 +84,10 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         runs again keeps the same ones.
     OV3 while it is overloaded the branch has the cores: the successor waits, and is not even
         started. It corrects once the load leaves room for it, and the branch is never suspended
-        for it: it keeps less. Its batches are no longer than one of the branch, also beside a
-        branch that keeps all rows: a rush may come during such a batch, and the branch then has
-        half of the cores, or on a node with one task none, until the batch has ended.
+        for it: it keeps less. A batch of the successor takes no longer than one of the branch may,
+        or than short ones of the branch leave (OL12), also beside a branch that keeps all rows: a
+        rush may come during such a batch, and the branch then has half of the cores, or on a node
+        with one task none, until the batch has ended.
     OV4 such a branch ends when the successor has run what is complete, as after any failure, and
         what has come meanwhile would not be late: the stage would fork again at once. That the
         successor has passed the branch is not enough (RE5): it began with complete buckets.
@@ -748,15 +749,15 @@ class Replica:
     def _rows_max(self, position: QueryPosition, now_ms: int) -> int:
         """Return the maximum number of rows of the stable query's next batch. For a stage that
         sheds: as many as take a time that can be predicted. Beside a branch the batch takes no
-        longer than one of the branch (OV3). While another branch may not be tried yet, it takes no
-        longer than that, or ends by the time that one may (OV5).
+        longer than the branch allows (OV3). While another branch may not be tried yet, it takes no
+        longer than one of a branch, or ends by the time that one may (OV5).
         """
         most, load, abandoned = self._batch_size.rows_max, self.load, self._abandoned
         if load is None:
             return most
-        left_ms = 0 if self._branch is not None else None
-        if left_ms is None and abandoned is not None:
-            left_ms = abandoned.left_ms(position, now_ms)
+        if self._branch is not None:
+            return min(most, load.rows_within(load.correction_ms))
+        left_ms = None if abandoned is None else abandoned.left_ms(position, now_ms)
         if left_ms is None:
             return min(most, load.rows_max)
         return min(most, load.rows_within(max(left_ms, load.target_ms)))

@@ -245,6 +245,27 @@ class TestLate:
         assert control(100, 1_000, 1_000).rows_within(1_000) == 900
         assert control(100, 1_000, 1_000).rows_within(100_000) == EXTRAPOLATED_TIMES * 1_000
 
+    @pytest.mark.parametrize(("waiting", "left_of_two_targets_ms"), [(0, 1_800), (200, 1_400)])
+    def test_ol12_a_correction_may_take_what_short_batches_leave(
+        self, waiting: int, left_of_two_targets_ms: int
+    ) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(waiting, 5_000, 0, beside=False, yields=None) == KEPT_ALL
+        assert made.correction_ms == left_of_two_targets_ms
+
+    def test_ol12_it_may_take_a_target_however_long_those_of_the_branch_are(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(3_000, 1_000, 0, beside=False, yields=None) < KEPT_ALL
+        assert made.correction_ms == made.target_ms
+
+    def test_ol12_the_less_the_branch_keeps_the_longer_it_may_take(self) -> None:
+        made = arriving(control(100, 1_000, 1_000), 600)
+        allowed = []
+        for yields in range(4):
+            made.keep(600, 5_000, 10_000, beside=True, yields=yields)
+            allowed.append(made.correction_ms)
+        assert allowed == sorted(set(allowed))
+
 
 class TestCores:
     def test_the_use_is_the_load_by_the_capacity(self) -> None:

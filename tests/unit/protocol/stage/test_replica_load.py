@@ -198,6 +198,20 @@ def test_ov7_the_correction_keeps_its_share_while_the_branch_has_its_turn() -> N
     assert 350 < mean(shares) < 650
 
 
+@pytest.mark.parametrize("has_one_task", [False, True])
+def test_ol12_a_correction_comes_nearer_where_every_batch_costs_much(*, has_one_task: bool) -> None:
+    """The stage is busy for less than half of the time with its rows, and as long with its
+    batches.
+    """
+
+    def load(now_ms: int) -> float:
+        return 440 if 60_000 <= now_ms < 70_000 else 110
+
+    bench = run(load, 260, Cost(300, 4), has_one_task=has_one_task)
+    assert len(bench.ends) == len(bench.forks) == 1
+    assert bench.late() == {}
+
+
 @LONG
 def test_ov7_a_hole_in_the_correction_stops_nobody() -> None:
     bench = run(rush, 60, Cost(*COSTLY), has_one_task=True)
