@@ -229,6 +229,7 @@ def test_a_plan_that_keeps_a_part_of_the_rows_keeps_the_same_after_a_crash(
         expected = [(at, key, 2 * v + 1) for at, _, key, v in kept]
     for driver in (dying, again):
         assert rig.results(stage, driver.made[1]) == sorted(expected)
+        assert driver.read[1] == (len(kept) if stage == "sums" else None)
 
 
 def test_a_query_is_stopped_within_a_batch_and_goes_on(rig: EngineRig) -> None:

@@ -167,6 +167,8 @@ class HandDriver:
         """(plan, its offsets, watermark) of each batch that was begun."""
         self.made: dict[int, tuple[Part, ...]] = {}
         """Parts that were last recorded for each plan."""
+        self.read: dict[int, int | None] = {}
+        """Number of rows that each plan's batch said it had read."""
         self.order: list[str] = []
         self.asked: list[int] = []
         """The sources that asked, by number."""
@@ -201,11 +203,13 @@ class HandDriver:
         rows = rows_of(offsets)
         return PlannedBatch(kind_of(offsets[0]), before, after, rows, missing_of(offsets[0]))
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         """See the port."""
         plan = self.begun[-1][0]
         self._die("finish", plan)
-        self.made[plan] = parts
+        self.made[plan], self.read[plan] = parts, rows_read
         self.order.append(f"finish {plan}")
         self._die("recorded", plan)
         return True

@@ -27,6 +27,8 @@ START_MS = 500
 
 Load = Callable[[int], float]
 """Rows per second that arrive at a time in ms."""
+Keys = Callable[[int, int], int]
+"""(rows, per mille of the keys) -> number of the rows that these keys have."""
 
 
 @dataclass
@@ -35,6 +37,8 @@ class Job:
 
     plan: Plan
     left_ms: float
+    rows: int
+    """Number of rows that it processes."""
 
 
 @dataclass
@@ -73,6 +77,10 @@ class LoadBench:
         """Time at which each bucket was closed by the stable query."""
         self.kept: list[tuple[int, int]] = []
         """Time and share of each tentative batch."""
+        self.keys: Keys | None = None
+        """Rows that a stage which keeps whole keys processes."""
+        self.processed: list[tuple[int, int, int]] = []
+        """Time, rows, and rows that were kept of each tentative batch."""
         self.events: list[tuple[int, str]] = []
         self._jobs: dict[str, Job] = {}
         self._starts: dict[str, int] = {}
@@ -157,7 +165,9 @@ class LoadBench:
             if job.left_ms <= 0:
                 del self._jobs[query]
                 used_ms = self.cores.ended(self.stage, query, self.now_ms)
-                rows = job.plan.rows * job.plan.kept // KEPT_ALL
+                rows = job.rows
+                if self.keys is not None and job.plan.kept < KEPT_ALL:
+                    bench.replica.processed(query, rows)
                 bench.replica.used(query, rows, used_ms)
                 self._ended(query, job.plan)
         for query in list(bench.positions):
@@ -196,17 +206,21 @@ class LoadBench:
 
     def _begins(self, query: str, plan: Plan) -> None:
         rows = plan.rows * plan.kept // KEPT_ALL
+        if self.keys is not None and plan.kept < KEPT_ALL:
+            rows = self.keys(plan.rows, plan.kept)
         work_ms = self.cost.fixed_ms + rows * self.cost.row_ms
         buckets = {bucket for _, taken in plan.inputs for bucket, _, _ in taken}
         work_ms = (work_ms + len(buckets) * self.cost.bucket_ms) * self.cost.noise(self._batches)
         if plan.rows:
             self._batches += 1
             work_ms += self.cost.slow.get(self._batches, 0.0)
-        self._jobs[query] = Job(plan, work_ms)
+        self._jobs[query] = Job(plan, work_ms, rows)
         self.bench.ran.append((query, plan))
         self.cores.began(self.stage, query, self.now_ms)
         if plan.kind is BoundaryKind.TENTATIVE:
             self.kept.append((self.now_ms, plan.kept))
+            if plan.rows:
+                self.processed.append((self.now_ms, plan.rows, rows))
 
     def _ended(self, query: str, plan: Plan) -> None:
         bench = self.bench

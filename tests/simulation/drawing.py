@@ -599,6 +599,10 @@ query of a branch fails: one batch would pass all that the branch had run.
 """
 _KEYED: Final = 0.4
 """Share of the seeds with an overload whose stage leaves out whole keys."""
+_FEW_KEYS: Final = (0, 0, 3, 20)
+"""Numbers of keys of such a seed, each as likely; 0: hundreds."""
+_HOT_PERCENTS: Final = (0, 0, 40)
+"""Percentages of the rows of such a seed that have one and the same key, each as likely."""
 
 
 def _overloaded(options: Options, rng: random.Random) -> Options:
@@ -637,7 +641,18 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
         random.Random(f"{options.seed}/apart").random() < _APART and options.scenario == "overload"
     ):
         stage = replace(stage, is_batch_safe=False)
-    return replace(drawn, stages=(stage,), has_many_keys=bool(shed_key))
+    return _with_keys(replace(drawn, stages=(stage,)))
+
+
+def _with_keys(options: Options) -> Options:
+    """Draw how many keys the rows have, and whether one of them has many rows, if a stage leaves
+    out whole keys.
+    """
+    if not any(stage.shed_key for stage in options.stages):
+        return options
+    rng = random.Random(f"{options.seed}/keys")
+    few_keys, hot_percent = rng.choice(_FEW_KEYS), rng.choice(_HOT_PERCENTS)
+    return replace(options, has_many_keys=True, few_keys=few_keys, hot_percent=hot_percent)
 
 
 def _overloaded_chain(options: Options, rng: random.Random) -> Options:
@@ -656,11 +671,8 @@ def _overloaded_chain(options: Options, rng: random.Random) -> Options:
         row_ms=first.row_ms * 3 // 2 if is_slower else 0,
         shed_key=("key",) if is_slower and rng.random() < _KEYED else (),
     )
-    return replace(
-        drawn,
-        stages=(first, second),
-        max_delay_ms=rng.choice((5_000, 6_000)),
-        has_many_keys=any(stage.shed_key for stage in (first, second)),
+    return _with_keys(
+        replace(drawn, stages=(first, second), max_delay_ms=rng.choice((5_000, 6_000)))
     )
 
 

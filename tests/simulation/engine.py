@@ -201,6 +201,8 @@ class WatchedDriver:
         self._port = port
         self._context = context
         self._moved = moved
+        self._cut: dict[str, PlannedBatch] = {}
+        """Running batches of branches, by query."""
         self._planned: dict[str, tuple[int, int]] = {}
         """By query, complete buckets and time, in ms, before it was given the plan that it runs."""
 
@@ -237,6 +239,7 @@ class WatchedDriver:
             self._moved(planned_ms)
         number = self._runner.branch_number
         if start.kind is BoundaryKind.TENTATIVE and query == self._runner.branch and number:
+            self._cut[query] = start
             kept = min(map(kept_of, offsets))
             if kept < KEPT_ALL:
                 self._port.network.history.reached("sheds rows")
@@ -254,9 +257,17 @@ class WatchedDriver:
             )
         return start
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         """See ``ports.QueryDriver``."""
-        return self._runner.finish(query, batch, parts)
+        start = self._cut.pop(query, None)
+        if start is not None and rows_read is not None and query == self._runner.branch:
+            number = self._runner.branch_number
+            self._port.note(
+                "kept", self._stage, self._runner.epoch, number, start.rows, start.kept, rows_read
+            )
+        return self._runner.finish(query, batch, parts, rows_read)
 
 
 class SimulatedEngine:
@@ -544,6 +555,9 @@ class SimulatedQuery:
                 found = [row for row in by_input[name] if row in found]
             by_input[name] = found
         rows = [row for found in by_input.values() for row in found]
+        is_cut = min(map(kept_of, logged.offsets.values())) < KEPT_ALL
+        keeps_keys = self._pipeline.stages[stage.name].shed.kind == "keys"
+        rows_read = len(rows) if is_cut and keeps_keys else None
         if before.bucket >= self._port.link.wrong_after:
             rows = self._spoilt(rows)
         yield True
@@ -591,7 +605,7 @@ class SimulatedQuery:
             self._port.network.history.reached("task run again")
             parts = self._write(blocks, results, start.before.bucket)
         yield True
-        if not task.driver.finish(task.query, batch, parts):
+        if not task.driver.finish(task.query, batch, parts, rows_read):
             return
         self._port.crash_point(
             "processing.boundary_appended" if is_stable else "processing.tentative_appended"

@@ -243,9 +243,15 @@ class Options:
     many rows; counted from the beginning.
     """
     has_many_keys: bool = False
-    """Whether rows have one of hundreds of keys: a stage that leaves out whole keys can then be in
-    time. Of few keys a share has any number of the rows.
+    """Whether rows have one of hundreds of keys, or of ``few_keys``: with three keys a stage that
+    leaves out whole keys has all rows or hardly any.
     """
+    few_keys: int = 0
+    """Number of keys instead of hundreds; 0: hundreds. A share of few keys may have any number of
+    the rows.
+    """
+    hot_percent: int = 0
+    """Percentage of the rows that have one and the same key, in addition to their usual keys."""
     splits_by_itself: bool = False
     """Whether the manager wants the split, since batches fill the time, and no operator does."""
 

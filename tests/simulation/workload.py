@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -99,7 +99,10 @@ def records(options: Options) -> list[Sent]:
     number = 0
     sent: list[Sent] = []
     is_ahead, ahead_ms = options.ahead[1] > 0, 0
-    keys = _MANY_KEYS if options.has_many_keys else KEYS
+    keys: Sequence[int] = range(options.few_keys) if options.few_keys else _MANY_KEYS
+    keys = keys if options.has_many_keys else KEYS
+    hot = random.Random(f"{options.seed}/hot key")
+    hot_key = hot.choice(keys)
     for source in options.sources:
         for partition in range(options.source_partitions):
             mine: list[tuple[int, Row | None]] = []
@@ -110,6 +113,9 @@ def records(options: Options) -> list[Sent]:
                 for _ in range(rng.randint(0, options.rows_max * options.rush[2] ** is_rush)):
                     number += 1
                     event_time_ms = (bucket - 1) * width + rng.randint(1, width)
+                    key = keys[rng.randrange(len(keys))]
+                    if options.hot_percent and hot.randrange(100) < options.hot_percent:
+                        key = hot_key
                     if options.edge_percent and edges.randrange(100) < options.edge_percent:
                         event_time_ms = (bucket - 1) * width + edges.choice((1, width))
                     if (source, partition, bucket - first) == (
@@ -121,7 +127,7 @@ def records(options: Options) -> list[Sent]:
                     row: Row | None = (
                         event_time_ms + ahead_ms,
                         number,
-                        keys[rng.randrange(len(keys))],
+                        key,
                         rng.randrange(100),
                     )
                     ahead_ms = 0

@@ -71,9 +71,14 @@ class QueryDriver(Protocol):
         return it.
         """
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         """Record the batch, whose results are written as ``parts``. The engine commits the batch
         after this has returned, never before: a crash in between runs the batch again.
+
+        ``rows_read``: number of rows that the function got, if the plan keeps whole keys, of which
+        a share may have any number of the rows; None: the plan's share of the rows.
         """
 
 

@@ -121,7 +121,7 @@ class PlannedBatch:
 
     @property
     def rows_kept(self) -> int:
-        """Number of rows that the function gets."""
+        """Number of rows that the function gets by the plan's share."""
         return self.rows * self.kept // KEPT_ALL
 
     def closes_ms(self, width_ms: int) -> int:
@@ -467,9 +467,12 @@ class ReplicaRunner:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
         return start
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         """Append the boundary record of a batch whose results are written as ``parts``, and wait
         until the log shows it accepted (rule 2). Return False for a dropped branch's batch.
+        ``rows_read``: see ``ports.QueryDriver``.
 
         Raises:
             Fenced: this process is not the writer any more, or the query is not in the stable
@@ -515,7 +518,11 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             self._busy.ended(query, start.rows, self._clock.monotonic_ms())
-            replica.used(query, start.rows_kept, self._process.batch_ended(query))
+            rows = start.rows_kept
+            if rows_read is not None:
+                rows = min(rows_read, start.rows)
+                replica.processed(query, rows)
+            replica.used(query, rows, self._process.batch_ended(query))
             self._started().gave(record)
             if entry.chain.has_shown:
                 self._started().shown(query, record, self._clock.monotonic_ms())

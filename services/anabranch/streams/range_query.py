@@ -110,9 +110,11 @@ class RangeQuery:
         check_watermark(self._after, watermark_ms, self._width_ms)
         return RangeStart(before, self._after, rows_of(offsets))
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         """Pass the task the ``parts`` that a batch has written."""
-        del query, batch
+        del query, batch, rows_read
         self._task.made(parts, self._after.bucket)
         if self._task.is_finished:
             self.finished.set()

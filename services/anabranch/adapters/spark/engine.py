@@ -16,6 +16,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from anabranch.adapters.spark.failures import cause_of
 from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.query import StageQuery, build_query
+from anabranch.adapters.spark.rows_read import rows_read
 from anabranch.adapters.spark.session import session_beside
 from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQuery, StageSink
 from anabranch.process.crash_points import crash_point
@@ -286,7 +288,14 @@ class SparkStage:
         expected = self._expected if output.only is None else ResultsExpected()
         sink = StageSink(
             stream,
-            SinkQuery(query, driver, folder, done, self._engine.check_state),
+            SinkQuery(
+                query,
+                driver,
+                folder,
+                done,
+                rows_read=partial(self._rows_read, known_as),
+                check_state=self._engine.check_state,
+            ),
             blocks,
             context.clock,
             expected=expected,
@@ -328,6 +337,17 @@ class SparkStage:
         except BaseException:
             release()
             raise
+
+    def _rows_read(self, known_as: str) -> int | None:
+        """Return how many rows the running batch of a query has read, for a stage that keeps whole
+        keys; else None. A shard counts for all: what it takes of all rows does not depend on the
+        rows that the batch keeps, and plans count all rows.
+        """
+        if self._stage.shed.kind != "keys":
+            return None
+        found = rows_read(self._session, known_as, len(self._stage.reads))
+        share = self._stage.share
+        return found if found is None or share is None else found << len(share.interval.bits)
 
     def close(self) -> None:
         """See the port. The session lasts as long as the application: Spark cannot close one

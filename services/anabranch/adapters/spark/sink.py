@@ -33,11 +33,12 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
-from anabranch.codec.plan_offsets import INITIAL, position_of
+from anabranch.codec.plan_offsets import INITIAL, kept_of, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
 
@@ -286,6 +287,10 @@ class SinkQuery:
     """Function that is called with the directory when the first batch has saved its state, before
     its results count.
     """
+    rows_read: Callable[[], int | None] = lambda: None
+    """Function that returns how many rows the running batch has read, called after a batch whose
+    plan keeps a part of the rows; see ``ports.QueryDriver.finish``.
+    """
 
 
 class StageSink:
@@ -364,7 +369,9 @@ class StageSink:
         self._crash_point("processing.blocks_written")
         # The record after the blocks that it names, and before Spark's commit: a crash in between
         # runs the same plan again, and its record continues the same one.
-        self._query.driver.finish(self._query.name, batch, parts)
+        is_cut = min(map(kept_of, logged.offsets)) < KEPT_ALL
+        rows_read = self._query.rows_read() if is_cut else None
+        self._query.driver.finish(self._query.name, batch, parts, rows_read)
         self._crash_point(
             "processing.boundary_appended"
             if start.kind is BoundaryKind.STABLE

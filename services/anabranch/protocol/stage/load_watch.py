@@ -15,6 +15,7 @@ Invariants:
     LW2 what became complete while the process did not read its inputs is no arrival.
     LW3 the first COLD_BATCHES batches with rows of a query are not measured. Their durations only
         bound the next ones (OL10 of ``protocol.stage.load_control``).
+    LW4 a batch counts with the rows that it processed, not with those that its plan was to keep.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class _Batch:
     """Running batch of a query."""
 
     rows: int
+    """Number of rows that it processes: by its plan, until the batch says it."""
     began_ms: int
     beside: int | None
     """Number of batches that other queries had begun when this one began; None if one of them was
@@ -118,6 +120,14 @@ class LoadWatch:
             return
         beside = batch.beside is None or batch.beside != self._by_others(query)
         self._control.took(batch.rows, now_ms - batch.began_ms, beside=beside)
+
+    def processed(self, query: str, rows: int) -> None:
+        """Record that the running batch of ``query``, which keeps whole keys, processed ``rows``
+        (LW4).
+        """
+        batch = self._running.get(query)
+        if batch is not None:
+            batch.rows = rows
 
     def used(self, query: str, rows: int, processor_ms: float) -> None:
         """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``

@@ -581,6 +581,13 @@ class Replica:
         if self.load is not None:
             self.load.limit = kept
 
+    def processed(self, query: str, rows: int) -> None:
+        """Record that the batch of ``query`` processed ``rows``, whatever its plan was to keep.
+        Called before the query asks for its next plan.
+        """
+        if self._load_watch is not None:
+            self._load_watch.processed(query, rows)
+
     def used(self, query: str, rows: int, processor_ms: float) -> None:
         """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``.
         Called before the query asks for its next plan.

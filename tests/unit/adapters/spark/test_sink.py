@@ -140,11 +140,13 @@ class Driver:
         self.watermarks.append(watermark_ms)
         return PlannedBatch(self.kind, before, position_of(offsets[0]), self.rows, ())
 
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+    def finish(
+        self, query: str, batch: int, parts: tuple[Part, ...], rows_read: int | None = None
+    ) -> bool:
         self.calls.append(f"finish {query} {batch}")
         if self.error is not None:
             raise self.error
-        self.parts = parts
+        self.parts, self.read = parts, rows_read
         return True
 
 
@@ -173,7 +175,14 @@ class Bench:
     def make(self) -> StageSink:
         return StageSink(
             OUT,
-            SinkQuery("timeline", self.driver, self.checkpoint, self.done.append, self.check_state),
+            SinkQuery(
+                "timeline",
+                self.driver,
+                self.checkpoint,
+                self.done.append,
+                self.check_state,
+                lambda: 7,
+            ),
             self.blocks,
             self.clock,
             expected=self.expected,
@@ -186,8 +195,8 @@ class Bench:
         if not self.is_shared:
             raise ConfigurationError("state is elsewhere")
 
-    def logged(self, batch: int, bucket: int, watermark_ms: int = 0) -> None:
-        offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket})
+    def logged(self, batch: int, bucket: int, watermark_ms: int = 0, **more: int) -> None:
+        offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket} | more)
         lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms}), offset, offset]
         (self.checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
 
@@ -256,6 +265,14 @@ class TestBatch:
         bench.logged(0, 5)
         bench.run(0, result(150_000))
         assert bench.driver.calls[-1] == "processing.tentative_appended"
+
+    def test_what_a_batch_has_read_is_asked_where_its_plan_keeps_a_part(self, bench: Bench) -> None:
+        bench.logged(0, 5)
+        bench.run(0, result())
+        assert bench.driver.read is None
+        bench.logged(1, 6, kept=400)
+        bench.run(1, result())
+        assert bench.driver.read == 7
 
     def test_the_watermark_is_the_logged_one(self, bench: Bench) -> None:
         bench.logged(0, 5, 700)

@@ -50,6 +50,14 @@ class TestBatches:
         watch.ends("a", 1_900, 0, is_successor=False)
         assert control.batches == [(500, 700, False)]
 
+    def test_lw4_the_rows_that_were_processed_count_whatever_the_plan_was_to_keep(self) -> None:
+        watch, control = warm("a")
+        watch.processed("a", 900)  # of no batch
+        watch.begins("a", HALF, 1_000)
+        watch.processed("a", 100)
+        watch.ends("a", 1_700, 0, is_successor=False)
+        assert control.batches == [(100, 700, False)]
+
     def test_not_while_the_process_was_paused(self) -> None:
         watch, control = warm("a")
         watch.begins("a", PLAN, 1_000)
