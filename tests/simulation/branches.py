@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +19,11 @@ from simulation import chains, halves, workload
 from simulation.engine import SCHEMA
 from simulation.options import Options, StageOptions
 from simulation.world import Run
+
+_MANY_ROWS: Final = 10
+"""Number of rows of a batch that could keep one."""
+_NOTHING_KEPT_MAX: Final = 8
+"""Number of batches after which one must have kept a row: from 10 per mille, twice as many each."""
 
 Keeps = tuple[tuple[int, int, int], ...]
 """(first bucket, last bucket, per mille of the rows of these that a plan keeps), by bucket, of one
@@ -94,6 +100,26 @@ class Shedding:
                 ]
         return found
 
+    def nothing_kept(self) -> Iterator[str]:
+        """Check that of some batches in a row that have enough rows, one keeps a row (KK3 of
+        ``protocol.stage.key_shares``).
+        """
+        in_a_row = dict[tuple[object, ...], int]()
+        for event in self._run.history.events:
+            if event.what != "kept":
+                continue
+            *branch, rows, per_mille, kept = event.facts
+            place = (event.who, *branch)
+            if int(kept or 0):
+                in_a_row[place] = 0
+            elif int(rows or 0) >= _MANY_ROWS:
+                in_a_row[place] = in_a_row.get(place, 0) + 1
+                if in_a_row[place] == _NOTHING_KEPT_MAX:
+                    yield (
+                        f"{event.who}: {_NOTHING_KEPT_MAX} batches with {_MANY_ROWS} rows or more"
+                        f" keep none, the last one at {per_mille} per mille"
+                    )
+
     def wrong_claims(self, stage: StageOptions, reading: Reading) -> Iterator[str]:
         """Check that records claim the largest share that the plans of the buckets left out from
         which their results are made; without a declared state horizon, of all since the fork.
@@ -151,7 +177,7 @@ def check(
         left = shedding.left(stage, keeps, sources) if keeps and stage else sources
         return workload.answers(options, left, missing, since, gaps=gaps if missing else None)
 
-    wrong: list[str] = []
+    wrong = [*shedding.nothing_kept()]
     since_of: dict[str, dict[int, int]] = {}
     for stage in options.stages:
         mine = list(

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.key_shares import KeyShares
 from anabranch.protocol.stage.load_control import COLD_BATCHES, LoadControl
 from anabranch.protocol.stage.planner import Plan
 
@@ -34,6 +35,7 @@ from anabranch.protocol.stage.planner import Plan
 class _Batch:
     """Running batch of a query."""
 
+    plan: Plan
     rows: int
     """Number of rows that it processes: by its plan, until the batch says it."""
     began_ms: int
@@ -49,6 +51,10 @@ class LoadWatch:
     def __init__(self, control: LoadControl) -> None:
         """Start without measurements. ``control`` receives what is measured."""
         self._control = control
+        self.key_shares = KeyShares()
+        """Share of the rows that a share of the keys has; as long as nothing counts what batches
+        processed, they are equal.
+        """
         self.backlog = 0
         """Number of rows that are complete on all inputs, and that the stable query has not begun
         to process.
@@ -102,11 +108,14 @@ class LoadWatch:
         """Record that ``query`` begins the batch of ``plan``."""
         if plan.kind is BoundaryKind.STABLE:
             self.backlog = max(0, self.backlog - plan.rows)
+        elif plan.kept == KEPT_ALL:
+            self.key_shares.saw(KEPT_ALL, plan.rows, plan.rows)
         if plan.rows:
             rows = plan.rows * plan.kept // KEPT_ALL
             others = [name for name in self._running if name != query]
             self._begun[query] = self._begun.get(query, 0) + 1
-            self._running[query] = _Batch(rows, now_ms, None if others else self._by_others(query))
+            beside = None if others else self._by_others(query)
+            self._running[query] = _Batch(plan, rows, now_ms, beside)
 
     def ends(self, query: str, now_ms: int, woke_ms: int, *, is_successor: bool) -> None:
         """Record that the last batch of ``query`` has ended. ``woke_ms``: when the process last
@@ -128,6 +137,7 @@ class LoadWatch:
         batch = self._running.get(query)
         if batch is not None:
             batch.rows = rows
+            self.key_shares.saw(batch.plan.kept, rows, batch.plan.rows)
 
     def used(self, query: str, rows: int, processor_ms: float) -> None:
         """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``

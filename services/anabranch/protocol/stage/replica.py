@@ -970,7 +970,7 @@ class Replica:
             due,
             self._traits,
             rows_max=most * KEPT_ALL // kept,
-            kept=kept,
+            kept=kept if self._load_watch is None else self._load_watch.key_shares.keys_for(kept),
         )
 
     def _waits_for_correction(

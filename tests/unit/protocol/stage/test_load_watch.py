@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import COLD_BATCHES, LoadControl
 from anabranch.protocol.stage.load_watch import LoadWatch
 from anabranch.protocol.stage.planner import Plan, QueryPosition
@@ -57,6 +60,12 @@ class TestBatches:
         watch.processed("a", 100)
         watch.ends("a", 1_700, 0, is_successor=False)
         assert control.batches == [(100, 700, False)]
+        assert watch.key_shares.keys_for(100) == pytest.approx(500, abs=20)
+        watch.begins("a", HALF, 2_000)
+        watch.processed("a", 0)
+        assert watch.key_shares.keys_for(10) == 500
+        watch.begins("a", replace(HALF, kept=KEPT_ALL), 3_000)  # shows something
+        assert watch.key_shares.keys_for(10) < 500
 
     def test_not_while_the_process_was_paused(self) -> None:
         watch, control = warm("a")

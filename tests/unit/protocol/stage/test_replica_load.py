@@ -22,7 +22,7 @@ from anabranch.protocol.stage.load_control import KEPT_LEAST, shed_bound_ms, tar
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import BRANCH_RETRY_MS, INPUT_PARTS_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
-from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
+from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Keys, Load, LoadBench
 from harness.present import present
 from harness.replica_bench import Bench, Settings, part
 
@@ -458,6 +458,45 @@ def test_only_tentative_plans_leave_out_rows_and_the_plan_says_it() -> None:
     kinds = {plan.kind for _, plan in bench.bench.ran if plan.kept < KEPT_ALL}
     assert kinds == {BoundaryKind.TENTATIVE}
     assert all(KEPT_LEAST <= kept <= KEPT_ALL for _, kept in bench.kept)
+
+
+def of_keys(*places: int, hot: int = 0) -> Keys:
+    """Return the rows of keys at these per mille of the hash; ``hot`` times as many more of the
+    last one.
+    """
+    shares = [(at, 1) for at in places] + [(places[-1], hot)]
+    whole = sum(weight for _, weight in shares)
+    return lambda rows, keys: rows * sum(weight for at, weight in shares if at < keys) // whole
+
+
+FEW = (72, 145, 151, 224, 249, 274, 279, 387, 585, 599, 650, 700, 760, 800, 850, 900, 930, 990)
+
+
+@pytest.mark.parametrize(
+    ("times", "keys", "late_ms"),
+    [
+        (2, of_keys(72, 145, 151, 224, 249, 300, hot=6), 500),
+        (30, of_keys(*FEW), 3_000),
+        (4, of_keys(*FEW, 400, hot=18), 500),
+    ],
+)
+@LONG
+def test_kk4_few_keys_or_a_hot_one_are_in_time_and_show_something(
+    times: float, keys: Keys, late_ms: int
+) -> None:
+    """With the share of the keys for that of the rows, batches keep nothing, or three times what
+    fits.
+    """
+    bench = LoadBench(step(times, until_s=80), None, Settings(**SHEDS))  # type: ignore[arg-type]
+    bench.keys = keys
+    bench.run(80_000)
+    settled = [(at_ms, rows, kept) for at_ms, rows, kept in bench.processed if at_ms > 40_000]
+    some = [at_ms for at_ms, _, kept in settled if kept]
+    assert max(after - before for before, after in pairwise(some)) < 6_000
+    late = [ms for bucket, ms in bench.late().items() if bucket * WIDTH_MS > 40_000]
+    assert max(late, default=0) <= late_ms
+    share = sum(kept for *_, kept in settled) / sum(rows for _, rows, _ in settled)
+    assert share > 0.65 / times
 
 
 @LONG
