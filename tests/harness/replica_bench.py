@@ -120,6 +120,8 @@ class Settings:
     width_ms: int = WIDTH_MS
     rows_max: int = 1_000
     waits: Waits = WAITS
+    before_ms: int | None = None
+    """Long wait of the stages that make the inputs, in ms; None if these are sources."""
     pace_ms: int = 0
     quiet_every_ms: int = 0
     after: int = 0
@@ -144,7 +146,13 @@ class Bench:
         self.peer_serves = False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
-        self.availability = Availability(names, settings.waits, settings.policy)
+        before_ms = settings.before_ms
+        self.availability = Availability(
+            names,
+            settings.waits,
+            settings.policy,
+            before_ms=None if before_ms is None else dict.fromkeys(names, before_ms),
+        )
         stable_query = timeline_name(settings.epoch, 0)
         self.replica = Replica(
             settings.epoch,

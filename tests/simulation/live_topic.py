@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
@@ -258,13 +257,6 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
         2 * (stage.batch_ms + stage.cold_ms) + stage.pace_ms
         for stage in run.options.stages
         if stage.name in {output.stream, *own}
-    )
-    # A reader counts its wait from the last record of a stage that sheds, which a batch delays.
-    rows_max = max(Counter(bucket for _, bucket in arrivals).values(), default=0)
-    engines_ms += sum(
-        stage.row_ms * rows_max + width_ms * stage.bucket_percent // 100
-        for stage in run.options.stages
-        if stage.sheds and stage.name in own
     )
     bound_ms = (
         normal_ms(run.pipeline, output.stream)

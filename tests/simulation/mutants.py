@@ -221,6 +221,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "pieces_not_chained": 269,
     "piece_closes_too_much": 5812,
     "only_a_branch_that_sheds_goes_first": 6000000100,
+    "reader_of_an_overloaded_stage_waits_from_its_records": 6410001184,
     "stable_query_takes_all_before_the_next_try": 4678,
     "ahead_is_taken": 28,
     "source_waits_too_little": 18,

@@ -128,6 +128,9 @@ def availability(pipeline: Pipeline, stage: str) -> Availability:
         policy(pipeline, stage),
         lags(pipeline, stage),
         elsewhere=[stream for stream in inputs if pipeline.cluster_of(stream)],
+        before_ms={
+            name: waits(pipeline, name).first_ms for name in inputs if name in pipeline.stages
+        },
     )
 
 

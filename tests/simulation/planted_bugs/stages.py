@@ -775,6 +775,15 @@ STAGES: Final = (
         by=("delays",),
     ),
     Mutant(
+        "reader_of_an_overloaded_stage_waits_from_its_records",
+        "protocol.stage.availability:Availability.first_over",
+        "self._since_ms(bucket)",
+        "self._started(bucket)",
+        "AV11",
+        scenario="overloaded chain",
+        by=("delays",),
+    ),
+    Mutant(
         "rows_of_another_stage_are_kept",
         "codec.kept_rows:kept_mask",
         "mix(identities ^ np.uint64(salt))",

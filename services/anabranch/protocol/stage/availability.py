@@ -61,6 +61,9 @@ Invariants:
         read for that, since the bucket is there.
     AV10 the first wait of a stage is no longer than any output behind it that shows tentative
         results allows, and no shorter than the strictest of them demands.
+    AV11 the long wait for a bucket is over, too, when a stage before this one was overloaded and
+        has had its own long wait for it, and the time is over by which this one waits longer.
+        Records of such a stage come as late as its batches end, and the timers that they start.
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         if stages are slower, the stage continues without that input.
@@ -339,14 +342,28 @@ class Availability:
         policy: Policy,
         lags: InputLags | None = None,
         elsewhere: Collection[str] = (),
+        before_ms: Mapping[str, int] | None = None,
     ) -> None:
-        """Start without observations. ``lags``: lags of inputs of different depth; None if they
-        have none. ``elsewhere``: inputs on other owners' clusters.
+        """Start without observations.
+
+        Args:
+            inputs: Names of the inputs.
+            waits: Waiting times of the stage.
+            policy: What it does once it has continued without input.
+            lags: Lags of inputs of different depth; None if they have none.
+            elsewhere: Inputs on other owners' clusters.
+            before_ms: Long wait of the stage that makes an input, in ms, by input; without those
+                whose wait is not known.
         """
         self._waits, self.policy = waits, policy
         self._lags = InputLags({}, 0) if lags is None else lags
         self._closed: dict[str, int] = {}
         self._timers = BucketTimers()
+        self._before_ms = {} if before_ms is None else before_ms
+        self._waited: dict[str, tuple[int, int]] = {}
+        """Per input, the last bucket for which its stage has had its long wait, and the time from
+        which that wait counts (AV11).
+        """
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
         self.elsewhere = frozenset(elsewhere)
         if self.elsewhere >= self._read_to.keys():
@@ -382,10 +399,20 @@ class Availability:
         self._seen = max(self._seen, past + 1 if seen is None else seen)
         if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:
             self._timers.shift(now_ms - self._looked_ms)
+            for name, (upto, since_ms) in self._waited.items():
+                self._waited[name] = upto, since_ms + now_ms - self._looked_ms
             self._moved_ms += now_ms - self._looked_ms
             self.woke_ms = now_ms
         self._looked_ms = now_ms
         self._timers.observe(now_ms, past)
+
+    def has_waited(self, name: str, upto: int, now_ms: int) -> None:
+        """Record that the stage that makes input ``name`` has had its long wait for the buckets up
+        to ``upto`` (AV11). Repeated calls change nothing.
+        """
+        before, wait_ms = self._waited.get(name, (0, 0))[0], self._before_ms.get(name)
+        if upto > before and wait_ms is not None:
+            self._waited[name] = upto, now_ms - wait_ms
 
     @property
     def waits(self) -> Waits:
@@ -551,8 +578,9 @@ class Availability:
         return started is not None and started + wait_ms <= self._known_to()
 
     def first_over(self, bucket: int) -> bool:
-        """Return whether the long wait for ``bucket`` is over (AV3)."""
-        return self.over(bucket, self.waits.first_ms)
+        """Return whether the long wait for ``bucket`` is over (AV3, AV11)."""
+        since_ms = self._since_ms(bucket)
+        return since_ms is not None and since_ms + self.waits.first_ms <= self._known_to()
 
     def overdue(self, bucket: int, now_ms: int) -> bool:
         """Return whether the deadline of the long wait for ``bucket`` has passed, even if the
@@ -600,7 +628,7 @@ class Availability:
                 every batch.
             extended: Whether an input gets one hop more, as in ``due_upto``, for the branch.
         """
-        started = self._started(bucket)
+        started = self._started(bucket) if branching else self._since_ms(bucket)
         if started is None:
             return False
         wait_ms = self._later_wait_ms(extended=extended) if branching else self.waits.first_ms
@@ -636,6 +664,14 @@ class Availability:
         anything of the bucket (AV5).
         """
         return self._timers.started(bucket) if bucket <= self._seen else None
+
+    def _since_ms(self, bucket: int) -> int | None:
+        """Return the time from which the long wait for ``bucket`` counts (AV11); None if its timer
+        has not started.
+        """
+        started = self._started(bucket)
+        waited = [since_ms for upto, since_ms in self._waited.values() if bucket <= upto]
+        return None if started is None else min([started, *waited])
 
     def _known_to(self) -> int:
         """Return the time up to which the state of all inputs is known, except of silent ones (AV3,

@@ -510,6 +510,7 @@ class Replica:
         )
         if situation.now_ms < asks.paced_until_ms and not is_awaited:
             return _NOTHING
+        self._look_at_waits(situation)
         self._watch_correction(situation)
         if self.load is not None:
             self.load.watch(situation.now_ms)
@@ -701,6 +702,17 @@ class Replica:
         """
         self.beginning = self.beginning.planned(bucket, has_rows=has_rows)
         return self.beginning.given_up
+
+    def _look_at_waits(self, situation: Situation) -> None:
+        """Note up to which bucket overloaded stages before this one have waited (AV11): what a
+        branch closes with its first record has had the long wait.
+        """
+        for name, log_state in situation.log_states.items():
+            first = log_state.upto + 1
+            for replica in log_state.tentative_offers():
+                upto = log_state.first_tentative_upto(replica)
+                if any(each.shed for each in log_state.tentative_ranges(replica, first, upto)):
+                    self._availability.has_waited(name, upto, situation.now_ms)
 
     def _decide_stable(self, asks: _Query, situation: Situation) -> Decision:
         position, cold = asks.position, self._rules.warm_up and not asks.has_begun

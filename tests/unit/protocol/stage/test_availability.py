@@ -226,6 +226,50 @@ def elsewhere(inputs: str = "ab", those: str = "b") -> Availability:
     return Availability(inputs, WAITS, Policy.PROCESS, elsewhere=those)
 
 
+class TestWaitsBefore:
+    """AV11. The stage before waits 200 ms less than this one."""
+
+    def made(self) -> Availability:
+        before_ms = {"a": FIRST - 200}
+        return Availability("ab", WAITS, Policy.PROCESS, before_ms=before_ms)
+
+    def test_av11_what_the_stage_before_has_waited_for_is_over_soon(self) -> None:
+        availability = self.made()
+        observe(availability, 500, 4)
+        availability.has_waited("a", 7, 500)
+        availability.has_waited("a", 7, 600)  # says nothing new
+        for name in "ab":
+            availability.read_to_end(name, 699)
+        assert not availability.first_over(5)
+        assert availability.look_wanted("a", 5, 700, branching=False)
+        for name in "ab":
+            availability.read_to_end(name, 700)
+        assert availability.first_over(5)
+        assert not availability.first_over(6), "its timer has not started"
+        assert not availability.overdue(5, 700), "the branch has its own time"
+
+    def test_av11_nor_is_a_later_bucket_or_one_of_another_input(self) -> None:
+        availability = self.made()
+        observe(availability, 500, 4)
+        availability.has_waited("a", 4, 500)
+        availability.has_waited("b", 9, 500)  # its stage's wait is not known
+        for name in "ab":
+            availability.read_to_end(name, FIRST - 1)
+        assert not availability.first_over(5)
+
+    def test_av11_a_pause_of_the_process_does_not_count(self) -> None:
+        availability = self.made()
+        observe(availability, 500, 4)
+        availability.has_waited("a", 7, 500)
+        availability.observe(2_500, 4)
+        for name in "ab":
+            availability.read_to_end(name, 2_600)
+        assert not availability.first_over(5)
+        for name in "ab":
+            availability.read_to_end(name, 2_700)
+        assert availability.first_over(5)
+
+
 class TestOtherClusters:
     def test_av7_a_cluster_that_does_not_answer_is_not_waited_for(self) -> None:
         availability = elsewhere()

@@ -779,3 +779,22 @@ def test_the_figures_say_how_long_there_is_room_while_the_backlog_grows() -> Non
     assert figures.backlog > 10_000
     assert figures.kept < 600
     assert run(lambda _: 300, 20).bench.replica.load_figures(20_000, 5) is None
+
+
+@pytest.mark.parametrize(("shed", "left_ms"), [(400, 200), (0, 700)])
+def test_av11_a_reader_of_an_overloaded_stage_waits_as_long_as_that_one_and_a_little(
+    shed: int, left_ms: int
+) -> None:
+    """The record from which its own timer starts came late, by a batch of the stage before."""
+    first_ms = Settings().waits.first_ms
+    bench = Bench(settings=Settings(before_ms=first_ms - 200))
+    bench.close(1, 1)
+    bench.wait(first_ms - 600)
+    bench.ask(bench.stable_query)
+    bench.streams["a"].tentative(4, [part(2)], () if shed else ("x",), fork=True, shed=shed)
+    waited_ms = 0
+    while not bench.ask(bench.stable_query).fork:
+        bench.wait(100)
+        waited_ms += 100
+    assert waited_ms == left_ms
+    assert bench.ran[-1][1].kind is BoundaryKind.TENTATIVE
