@@ -229,8 +229,9 @@ class StageReplica:
             self._fail_over(prepared)
             return
         standby = warm_standby.standby
-        if not standby.rehearsal.is_running:  # it reads what follows an older checkpoint
-            self._inputs.forget(standby.bucket)
+        # A rehearsal reads what follows an older checkpoint.
+        if not standby.rehearsal.is_running and (upto := standby.forgettable):
+            self._inputs.forget(upto)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
 

@@ -36,9 +36,11 @@ from anabranch.protocol.stage.rehearsal import Rehearsal
 from anabranch.protocol.stage.standby import (
     LEADING,
     STANDING_BY,
+    Held,
     StandbyProcess,
     StandbyWatch,
     copy_steps,
+    forgettable,
 )
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
@@ -168,7 +170,11 @@ class Standby:
             # A killed primary may have left it unsynced, and trimming relies on what is reported.
             disk.sync(newest.name)
         whole = None if newest is None else disk.whole(newest.name, batches)
-        self.bucket = 0 if newest is None or whole is None else disk.bucket(newest.name, whole)
+        self._held: Held | None = None
+        """Checkpoint of this process; None: it has none, or its replica was moved."""
+        if newest is not None and whole is not None:
+            self._held = Held(newest, whole, disk.bucket(newest.name, whole))
+        self.bucket = 0 if self._held is None else self._held.bucket
         """Last bucket of input in the checkpoint from which this process would start; 0 without a
         checkpoint.
         """
@@ -359,6 +365,13 @@ class Standby:
         """
         return 0 if self._is_moved else self.bucket
 
+    @property
+    def forgettable(self) -> int:
+        """Last bucket of input that this process may forget while it stands by; 0: none."""
+        if self._is_moved:
+            return self.bucket
+        return forgettable(self._held, self.boundary.log_state.chain(self._writer))
+
     def lower_claim(self, bucket: int) -> bool:
         """Report ``bucket`` as the last one in the checkpoint, which held more so far. Return
         whether the broker has acknowledged it.
@@ -391,7 +404,7 @@ class Standby:
         copied = carry_out(steps, self._perform)
         if copied is None:
             return False
-        self.bucket = copied.bucket
+        self._held, self.bucket = copied, copied.bucket
         return True
 
     def _perform(self, step: Step) -> Answer:

@@ -508,9 +508,9 @@ STAGES: Final = (
         "goes_on_from_torn_files",
         "protocol.log.timeline:_from_own",
         "last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if"
-        " _continues(found, batch, tip, own)))",
-        "last = max((batch for batch, tip in tips.items() if _continues(found, batch, tip, own)),"
-        " default=None)",
+        " continues(found, batch, tip, own.has)))",
+        "last = max((batch for batch, tip in tips.items() if continues(found, batch, tip,"
+        " own.has)), default=None)",
         "TI4, TI6",
         ("power", "power of all"),
         by=("ends", "crash"),

@@ -342,6 +342,25 @@ def test_ti11_a_claim_is_lower_once_the_broker_has_acknowledged_it(
     assert last.checkpoint_bucket == 30
 
 
+def test_sb10_it_forgets_what_its_checkpoint_holds_while_the_log_accepts_that(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(FIRST, 5)
+    made = world.standby()
+    assert made.forgettable == 0, "it has no checkpoint"
+    assert made.copy()
+    chain = {BatchId(FIRST.name, 4)}
+    monkeypatch.setattr(made.boundary.log_state, "chain", lambda _: frozenset(chain))
+    assert made.forgettable == made.bucket == 50
+    chain.clear()
+    assert made.forgettable == 0, "a later primary went on from an older batch"
+    found = world.standby()
+    monkeypatch.setattr(found.boundary.log_state, "chain", lambda _: frozenset(chain))
+    assert (found.bucket, found.forgettable) == (50, 0), "nor does its next process"
+    chain.add(BatchId(FIRST.name, 4))
+    assert found.forgettable == 50
+
+
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(FIRST, 3)
     made = world.standby()

@@ -584,7 +584,8 @@ def _from_own(
         if batch >= found.lowest
     }
     last = yield FindWhole(
-        name, tuple(batch for batch, tip in tips.items() if _continues(found, batch, tip, own))
+        name,
+        tuple(batch for batch, tip in tips.items() if continues(found, batch, tip, own.has)),
     )
     if isinstance(last, int) and not (yield FindMissing(name, last)):
         # A plan that was logged before blocks were recomputed names the old blocks. Without it the
@@ -604,14 +605,18 @@ def _from_own(
     return Timeline.from_peer(name, last, bases[last])
 
 
-def _continues(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
+def continues(
+    found: Timeline, batch: int, tip: BatchId | None, has: Callable[[BatchId], bool]
+) -> bool:
     """Return whether the log will accept the first record after ``batch`` of the directory of
-    ``found`` (TI7). It always accepts a first record, or a base record.
+    ``found``, whose record is ``tip`` (TI7). It always accepts a first record, or a base record.
+
+    ``has``: function that returns whether a record may be continued.
     """
     return (
         batch < 0
         or (found.base is not None and batch == found.start_batch)
-        or (tip is not None and own.has(tip))
+        or (tip is not None and has(tip))
     )
 
 

@@ -63,11 +63,15 @@ Invariants:
         that one's results wait for this node.
     SB10 a standby that is behind the primary and has copied nothing for ``UNCOPIED_MS`` says so:
         all input since its checkpoint is kept, and a failover runs it again.
+    SB11 a standby forgets only input that a checkpoint holds from which the log lets it continue
+        (TI7). If the process that went on from an older checkpoint loses its disk, the next primary
+        needs that input again: one that had forgotten it would end in its failover, and so would
+        each replacement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,6 +83,7 @@ from anabranch.protocol.control.failure_detector import (
     Silence,
 )
 from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import LONG_SILENT_MS
 from anabranch.protocol.log.stateful_plan import NO_PLAN, StatefulPlan
 from anabranch.protocol.log.timeline import (
@@ -100,6 +105,7 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     Write,
     batches_of,
+    continues,
     epoch_of,
     number_of,
     timeline_name,
@@ -380,18 +386,34 @@ def copy_name(source: str, own: str | None, token: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """Checkpoint that a standby process has now."""
+class Held:
+    """Checkpoint from which a standby process would start: the batch of the directory of
+    ``timeline``, and the last bucket of input in it.
+    """
 
-    name: str
+    timeline: Timeline
     batch: int
     bucket: int
-    """Last bucket of input in it."""
+
+
+def forgettable(held: Held | None, accepted: Collection[BatchId]) -> int:
+    """Return the last bucket of input that a process which holds ``held`` may forget (SB11); 0:
+    none.
+
+    Args:
+        held: Its checkpoint; None: it has none.
+        accepted: Records of the replica that another one may continue, by the stage's log.
+    """
+    if held is None:
+        return 0
+    timeline, batch = held.timeline, held.batch
+    is_accepted = continues(timeline, batch, timeline.tip(batch), accepted.__contains__)
+    return held.bucket if is_accepted else 0
 
 
 def copy_steps(
     token: str, claimed: int, *, takes_over: bool
-) -> Generator[Step, Answer, Copied | None]:
+) -> Generator[Step, Answer, Held | None]:
     """Yield the steps by which a standby process replaces its checkpoint with a copy of a more
     advanced one. Return None if it keeps its own.
 
@@ -439,9 +461,10 @@ def copy_steps(
         return None
     yield CutBack(name, batch, keep_plan=False)
     yield Sync(name)
-    yield Write(source.timeline.copied(name, batch))
+    copied = source.timeline.copied(name, batch)
+    yield Write(copied)
     yield Clean(epoch_of(name) or 0, number_of(name))
-    return Copied(name, batch, bucket)
+    return Held(copied, batch, bucket)
 
 
 def _number(answer: Answer) -> int:

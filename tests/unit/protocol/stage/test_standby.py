@@ -49,12 +49,13 @@ from anabranch.protocol.stage.standby import (
     STANDBY_TURN_MS,
     UNCOPIED_MS,
     YIELD_MS_MAX,
-    Copied,
     CopySource,
+    Held,
     StandbyProcess,
     StandbyWatch,
     copy_name,
     copy_steps,
+    forgettable,
     must_yield,
     to_copy,
     yields_for,
@@ -461,7 +462,7 @@ class Disks:
         self.batches_sought: tuple[int, ...] = ()
         self.is_acknowledged = True
 
-    def copy(self, claimed: int = 0, *, takes_over: bool = False) -> Copied | None:
+    def copy(self, claimed: int = 0, *, takes_over: bool = False) -> Held | None:
         return carry_out(copy_steps(TOKEN, claimed, takes_over=takes_over), self.answer)
 
     def answer(self, step: Step) -> Answer:
@@ -494,9 +495,9 @@ OWN = THEIRS.copied(timeline_name(5, 4, "f" * 16), 3)
 def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
-    assert disks.copy(claimed=70) == Copied(name, 7, 70)
-    assert disks.batches_sought == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
+    assert disks.copy(claimed=70) == Held(copied, 7, 70)
+    assert disks.batches_sought == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     assert disks.changes == [
         CopyPeer("0", THEIRS.name, name),
         CutBack(name, 7, keep_plan=False),
@@ -504,7 +505,8 @@ def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
         Write(copied),
         Clean(5, 5),
     ]
-    assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7, 70)
+    first = THEIRS.copied(timeline_name(5, 0, TOKEN), 7)
+    assert Disks(None, (THEIRS, 7)).copy() == Held(first, 7, 70)
 
 
 def test_sb5_nothing_is_copied_that_holds_less_than_is_claimed() -> None:
@@ -518,7 +520,8 @@ def test_sb5_nothing_is_copied_that_holds_less_than_is_claimed() -> None:
     assert disks.copy(claimed=90) is None
     assert disks.changes == [copy, Remove(name)], "its last batch was not copied whole"
     disks.whole = 9
-    assert disks.copy(claimed=90) == Copied(name, 9, 90), "it has caught up"
+    caught_up = Held(Timeline.fresh(6).copied(name, 9), 9, 90)
+    assert disks.copy(claimed=90) == caught_up
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
@@ -530,8 +533,9 @@ def test_sb5_who_takes_over_lowers_its_claim_before_it_has_less(is_acknowledged:
     copied = disks.copy(claimed=90, takes_over=True)
     assert disks.changes[:2] == [copy, LowerClaim(70)]
     if is_acknowledged:
-        assert copied == Copied(name, 7, 70)
-        assert disks.changes[-2] == Write(Timeline.fresh(6).copied(name, 7))
+        older = Timeline.fresh(6).copied(name, 7)
+        assert copied == Held(older, 7, 70)
+        assert disks.changes[-2] == Write(older)
     else:
         assert copied is None
         assert disks.changes[2:] == [Remove(name)]
@@ -560,3 +564,15 @@ def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
         CopyPeer("0", THEIRS.name, name),
         *([Remove(name)] if disks.is_readable else []),
     ]
+
+
+def test_sb10_only_what_the_log_lets_a_process_go_on_from_is_forgotten() -> None:
+    """The primary of a later epoch went on from an older checkpoint, and cut off the later ones."""
+    assert forgettable(None, ()) == 0
+    held = Held(THEIRS, 7, 70)
+    assert forgettable(held, {BatchId(THEIRS.name, 7)}) == 70
+    assert forgettable(held, {BatchId(THEIRS.name, 6)}) == 0, "it would start from batch 6"
+    assert forgettable(Held(THEIRS, 3, 30), {BatchId("l", 3)}) == 30
+    base = Timeline.from_peer(timeline_name(6, 0), 4, 40)
+    assert forgettable(Held(base, 4, 40), ()) == 40, "its base record is appended again"
+    assert forgettable(Held(Timeline.fresh(6), -1, 0), ()) == 0
