@@ -254,7 +254,7 @@ def _standing_by(options: Options, rng: random.Random) -> Options:
             for number, stage in enumerate(stages)
         ),
         has_manager=rng.random() < 0.8,
-        buckets=rng.randint(16, 24),
+        buckets=rng.randint(16, 24) + (24 if scenarios.goes_back(options.seed) else 0),
     )
 
 

@@ -71,6 +71,10 @@ COPY_ZOMBIE = "copy zombie"
 """A standby is held up, and replaced, when it has copied the files of a checkpoint."""
 UNREACHABLE = "machine away"
 """A process dies and is not started again for long; nobody reaches the disk of its machine."""
+UNHEARD_CLAIM: Final = "claim unheard"
+"""What a standby writes next to lower its claim gets lost, is late or is not acknowledged: which,
+``value`` says.
+"""
 SCENARIO_KINDS = (
     UNREACHABLE,
     "move",
@@ -78,6 +82,7 @@ SCENARIO_KINDS = (
     SPLIT_CRASH,
     HELD_START,
     COPY_ZOMBIE,
+    UNHEARD_CLAIM,
     GIVE_UP,
     "silent for good",
     "away",
@@ -101,20 +106,19 @@ SCENARIO_KINDS = (
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
 and what strikes it then; a machine that is away, and its disk with it; a node that is held up
-while it starts; a standby that is replaced while
-it copies; an operator who gives up what an input owes; an input that never speaks
-again; a process that dies and is not started again for long; a branch's query that dies; blocks
-that are deleted under those who read them, or of which they get other rows; a death between a
-record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
-primary that was replaced, which come again; blocks of closed buckets that are deleted, whoever
-has them; blocks of a stream that are lost with a broker's disk, and whose partitions grow again
-past the old offsets; a pipeline file with another version of the stage, with which the process is
-restarted now, or when it ends; a file with another number of shards of the sources, or of the
-output; a delivery's transaction without its progress;
+while it starts; a standby that is replaced while it copies, or whose lower claim is not heard; an
+operator who gives up what an input owes; an input that never speaks again; a process that dies and
+is not started again for long; a branch's query that dies; blocks that are deleted under those who
+read them, or of which they get other rows; a death between a record and Spark's commit; a process
+that computes wrong rows from then on; heartbeats of a primary that was replaced, which come again;
+blocks of closed buckets that are deleted, whoever has them; blocks of a stream that are lost with a
+broker's disk, and whose partitions grow again past the old offsets; a pipeline file with another
+version of the stage, with which the process is restarted now, or when it ends; a file with another
+number of shards of the sources, or of the output; a delivery's transaction without its progress;
 records of an input partition that retention deletes; topics that are deleted and created again
-under all services; an input's topic, under the running pipeline;
-another leader of an input partition, with a clock of its own; a process that goes on when all
-topics are created again; a function that needs a column which its input gets, too.
+under all services; an input's topic, under the running pipeline; another leader of an input
+partition, with a clock of its own; a process that goes on when all topics are created again; a
+function that needs a column which its input gets, too.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -989,6 +993,9 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
         if stage.ha != "passive":
             continue
         processes = [f"processing/{stage.name}.{number}" for number in range(stage.replicas)]
+        if scenarios.goes_back(options.seed):
+            found += _goes_back(options, processes)
+            continue
         at_ms = rng.randint(1_000, options.heal_ms // 2)
         kind = rng.choice(("away", "away", "power", "disk", "pause", "zombie", "cut", "cut_to"))
         value, duration_ms = 3 * rng.randrange(4), rng.randint(2_000, 5_000)
@@ -1011,6 +1018,8 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
             struck_ms = max(0, at_ms + rng.randint(-1_000, 4_000))
             duration_ms = rng.randint(100, 3_000)
             found.append(Fault(struck_ms, kind, rng.choice(processes), value, duration_ms))
+    if scenarios.goes_back(options.seed):
+        return found
     if rng.random() < 0.3:
         at_ms = rng.randrange(options.heal_ms // 2)
         found.append(Fault(at_ms, "broker away", EVERYTHING, 0, rng.randint(900, 8_000)))
@@ -1024,6 +1033,36 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
                 rng.randint(2_500, 5_000),
             )
         )
+    return found
+
+
+def _goes_back(options: Options, processes: Sequence[str]) -> list[Fault]:
+    """Let a standby go on from an older checkpoint than that of the primary, whose machine is away;
+    the primary comes back as a standby, and claims more. In some seeds who went on has recorded
+    nothing but a first batch by then, and that process copies the older checkpoint when it takes
+    over. In the others the log has more, and the machine of who went on is away in its turn, or its
+    disk is lost: the process goes on from an older batch of its own. What it writes to claim less
+    is not heard in most seeds.
+    """
+    rng = random.Random(f"{options.seed}/{processes[0]}/goes back")
+    first, *others = processes
+    at_ms, asleep_ms = rng.randint(2_800, 3_600), rng.randint(1_200, 1_800)
+    # Asleep, the others copy nothing of what the primary does last. They wait for two seconds.
+    found = [Fault(at_ms - asleep_ms, "pause", each, 0, asleep_ms) for each in others]
+    found += [Fault(0, "away", each, 0, 400) for each in others]  # else one may be the primary
+    if rng.random() < 0.5:
+        unheard, back_ms = rng.choice((0, 1, 2, 2)), at_ms + rng.randint(2_400, 4_000)
+        found += [Fault(at_ms - 1, "record crash", each, 0, 0) for each in others]
+    else:
+        unheard, back_ms = rng.choice((0, 1, 1, 2)), at_ms + rng.randint(2_800, 4_200)
+        gone_ms = back_ms - rng.randint(1, 200)
+        kinds = [rng.choice((UNREACHABLE, "disk")), UNREACHABLE]
+        found += [
+            Fault(gone_ms, kind, each, 0, rng.randint(7_000, 9_000))
+            for kind, each in zip(kinds, others, strict=False)
+        ]
+    found += [Fault(at_ms, UNREACHABLE, first, 0, back_ms - at_ms)]
+    found += [Fault(at_ms + 1, UNHEARD_CLAIM, first, rng.randrange(24), 0) for _ in range(unheard)]
     return found
 
 

@@ -72,7 +72,8 @@ class Link:
     """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
     """(what becomes of the next write, its number): lost, late, applied, twice, part, rejected;
-    for a commit lost, applied, torn, unrecorded (all but its progress).
+    for a commit lost, applied, torn, unrecorded (all but its progress). One that is unheard is a
+    write of the next claim that a standby lowers (``claim_lowered``).
     """
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
@@ -273,6 +274,17 @@ class Port:
             place, hit = _AIMED[name]
             for strike in self.link.strikes:
                 strike.aim = hit if strike.aim == place else strike.aim
+
+    def claim_lowered(self) -> None:
+        """Note that the process is about to write a lower claim: a fault that is planned for that
+        befalls its next write.
+        """
+        planned = self.link.planned
+        number = next((n for n, (kind, _) in enumerate(planned) if kind == "unheard"), None)
+        if number is not None:
+            _, value = planned.pop(number)
+            planned.insert(0, (_UNHEARD[value % len(_UNHEARD)], value // 2 * 2))
+            self.network.history.reached("claim unheard")
 
     def _strike(self, strike: Strike) -> None:
         scheduler = self.network.scheduler
@@ -484,6 +496,7 @@ _WRITE_FAULTS: Final = {
     "part": "write",
     "rejected": "write",
 }
+_UNHEARD: Final = ("lost", "late", "applied", "rejected")
 _COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit"}
 _TEARS: Final = {"torn": "commit", "unrecorded": "commit"}
 """Faults of a transaction on several partitions."""

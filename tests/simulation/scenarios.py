@@ -82,7 +82,8 @@ mostly nothing is wrong; moved: a replica is moved to another node, perhaps back
 node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three replicas computes wrong
 rows from some time on, until its process ends; passive: the processes of a stage stand by for one
 another, and the primary dies, is paused or cut off, or its disk is lost, or one of the others is
-struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams
+struck while it copies, or a standby goes on from an older checkpoint than another one claims to
+have; two outputs: of one stream, of a stream and one before it, or of streams
 that have nothing in common, under the usual faults, and mostly the delivery of one is down for a
 while, or one reader begins seconds after all others; upstream backup, amnesia: a stage that saves
 its state nowhere else loses its disk, perhaps again while it makes its state anew, and makes it
@@ -132,3 +133,14 @@ def of(seed: int) -> str:
             return name
         number -= chance
     return ""
+
+
+_GOES_BACK: Final = 0.35
+"""Share of the seeds of passive stages in which a standby goes on from an older checkpoint than
+another process claims to have.
+"""
+
+
+def goes_back(seed: int) -> bool:
+    """Return whether in a seed of passive stages one goes back so."""
+    return random.Random(f"{seed}/goes back to older").random() < _GOES_BACK

@@ -302,6 +302,7 @@ class SimulatedReplica(StageReplica):
         match step:
             case LowerClaim():
                 self._reached("claim lowered")
+                self._port.claim_lowered()
             case Write(timeline):
                 self._own_disk.check_claimed(timeline, standby.claimed)
 

@@ -14,6 +14,7 @@ from simulation.faults import (
     EVERYTHING,
     HELD_START,
     SPLIT_CRASH,
+    UNHEARD_CLAIM,
     UNREACHABLE,
     Fault,
 )
@@ -127,7 +128,7 @@ class ProcessFaults:
             self.kill(runs)
         elif (
             alive is None
-            and fault.kind.startswith("commit ")
+            and (fault.kind.startswith("commit ") or fault.kind == UNHEARD_CLAIM)
             and runs.away_until_ms > self._scheduler.now_ms
         ):
             runs.link.planned.append((fault.kind.split(" ")[1], fault.value))
@@ -164,7 +165,7 @@ class ProcessFaults:
 
     def _strike_current(self, fault: Fault, link: Link) -> None:
         """Strike one run of a service."""
-        if fault.kind.startswith(("write ", "commit ")):
+        if fault.kind.startswith(("write ", "commit ", UNHEARD_CLAIM)):
             link.planned.append((fault.kind.split(" ")[1], fault.value))
         elif fault.kind == "wrong rows":
             link.makes_wrong_rows, link.wrong_ms = True, _WRONG_MS

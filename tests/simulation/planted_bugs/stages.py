@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulation.faults import UNREACHABLE
+from simulation.faults import UNHEARD_CLAIM, UNREACHABLE
 from simulation.planting import BRANCH, Mutant
 
 _REPLICA: Final = "protocol.stage.replica:Replica"
@@ -482,8 +482,29 @@ STAGES: Final = (
         "least = 0 if takes_over else claimed",
         "least = claimed = 0",
         "SB5",
+        (UNREACHABLE,),
         scenario="passive",
         by=("disk",),
+    ),
+    Mutant(
+        "rest_is_given_up_before_the_lower_claim_is_heard",
+        "protocol.log.timeline:_lower_claim",
+        "while bucket < claimed and not (yield LowerClaim(bucket)):\n        yield CheckEpoch()",
+        "if bucket < claimed:\n        yield LowerClaim(bucket)",
+        "TI11",
+        (UNHEARD_CLAIM,),
+        scenario="passive",
+        by=("disk",),
+    ),
+    Mutant(
+        "input_of_a_cut_off_checkpoint_is_forgotten",
+        "protocol.stage.standby:forgettable",
+        "if is_accepted",
+        "if True",
+        "SB11",
+        (UNREACHABLE,),
+        scenario="passive",
+        by=("progress",),
     ),
     Mutant(
         "copies_share_a_name",

@@ -342,7 +342,7 @@ def test_ti11_a_claim_is_lower_once_the_broker_has_acknowledged_it(
     assert last.checkpoint_bucket == 30
 
 
-def test_sb10_it_forgets_what_its_checkpoint_holds_while_the_log_accepts_that(
+def test_sb11_it_forgets_what_its_checkpoint_holds_while_the_log_accepts_that(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(FIRST, 5)

@@ -566,7 +566,7 @@ def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     ]
 
 
-def test_sb10_only_what_the_log_lets_a_process_go_on_from_is_forgotten() -> None:
+def test_sb11_only_what_the_log_lets_a_process_go_on_from_is_forgotten() -> None:
     """The primary of a later epoch went on from an older checkpoint, and cut off the later ones."""
     assert forgettable(None, ()) == 0
     held = Held(THEIRS, 7, 70)
