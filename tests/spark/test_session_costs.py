@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     bare_files.fetch()
     end_java()
     with small_session(tmp_path_factory.mktemp("scratch")) as session:
+        session.conf.set("spark.sql.streaming.stateStore.maintenanceInterval", "200ms")
+        session.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "2")
         yield session
 
 
@@ -62,7 +65,13 @@ def test_a_program_started_later_does_not_find_the_modules_of_the_session(
     assert str(PLANNER_PATH) not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
-def run_windows(session: SparkSession, checkpoint: Path) -> None:
+def run_windows(
+    session: SparkSession,
+    checkpoint: Path,
+    is_enough: Callable[[], bool] | None = None,
+) -> None:
+    """Run a query with state until ``is_enough``, or for some batches."""
+    is_enough = is_enough or (lambda: len(numbered(checkpoint / "commits")) >= BATCHES)
     rows = session.readStream.format("rate").option("rowsPerSecond", 20).load()
     counts = (
         rows.withWatermark("timestamp", "0 seconds")
@@ -76,13 +85,7 @@ def run_windows(session: SparkSession, checkpoint: Path) -> None:
         .start()
     )
     try:
-        wait_until(
-            lambda: (
-                len(numbered(checkpoint / "commits")) >= BATCHES or query.exception() is not None
-            ),
-            120,
-            "batches",
-        )
+        wait_until(lambda: is_enough() or query.exception() is not None, 120, "batches")
         assert query.exception() is None
     finally:
         SparkQuery(
@@ -125,6 +128,38 @@ def test_each_file_of_a_checkpoint_has_its_sums(session: SparkSession, tmp_path:
     assert len(made) >= 3 * BATCHES - 1
     assert [path for path in made if not (path.parent / f".{path.name}.crc").exists()] == []
     assert list(tmp_path.glob("**/*[!.]*.changelog.crc.crc")) == [], "Spark's own are not written"
+
+
+def test_a_query_links_the_files_of_its_state_and_changes_none(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run_windows(session, first, lambda: any(first.glob("state/0/0/*.zip")))
+    shutil.copytree(first, second)
+    files = {path: path.read_bytes() for path in second.glob("state/0/0/SSTs/[!.]*")}
+    last = max(numbered(second / "commits"))
+    linked: set[Path] = set()
+
+    def has_loaded() -> bool:
+        linked.update(path for path in files if path.stat().st_nlink > 1)
+        return max(numbered(second / "commits")) > last
+
+    run_windows(session, second, has_loaded)
+    assert linked
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_a_file_that_cannot_be_linked_is_copied(session: SparkSession, tmp_path: Path) -> None:
+    java: Any = session
+    hadoop = java._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.getLocal(java._jsc.hadoopConfiguration())
+    source, target = tmp_path / "SSTs" / "1.sst", tmp_path / "1.sst"
+    source.parent.mkdir()
+    source.write_bytes(b"content")
+    target.write_bytes(b"left by another")
+    files.copyToLocalFile(hadoop.Path(source.as_uri()), hadoop.Path(target.as_uri()))
+    assert target.read_bytes() == b"content"
+    assert source.stat().st_nlink == 1
 
 
 def test_a_setting_of_hadoop_does_not_carry_the_name_of_its_file(session: SparkSession) -> None:

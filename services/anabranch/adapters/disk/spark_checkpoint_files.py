@@ -17,8 +17,9 @@ back to one.
 
 Spark syncs none of these, so after a power loss the newest files may be empty, truncated or missing
 although younger ones exist. Spark would find that out only when it reads them, during its start or
-later; this module finds it before. State has format 2: files of an abandoned timeline have other
-ids and are never read.
+later; this module finds it before. Nothing else compares the files in ``SSTs`` with their checksums
+(``adapters.spark.linked_state``). State has format 2: files of an abandoned timeline have other ids
+and are never read.
 """
 
 from __future__ import annotations

@@ -14,7 +14,13 @@ from typing import Final
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from anabranch.adapters.spark import bare_files, callbacks, class_archive, cluster
+from anabranch.adapters.spark import (
+    bare_files,
+    callbacks,
+    class_archive,
+    cluster,
+    linked_state,
+)
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
@@ -213,6 +219,8 @@ def start_session(
     callbacks.guard(session.sparkContext._gateway)  # noqa: SLF001 - before a query starts the server
     session.dataSource.register(AnabranchSource)
     _forget_where_settings_are_from(session)
+    if not spread:  # executors do not have the class
+        linked_state.install(session)
     return session
 
 
