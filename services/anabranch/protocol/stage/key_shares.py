@@ -16,15 +16,19 @@ a search for a step halves the distance or does better with each batch.
 
 *At least one key.* A branch that keeps nothing shows nothing, however soon. So after a batch that
 kept nothing the next one keeps what the least per mille keeps of which it is known to keep
-something, and until that is known twice as much as the last one. If this is more than fits, every
-other batch keeps nothing: it is short, so the next one has the time, and new results of some keys
-are in time, although with gaps.
+something, and until that is known twice as much as the last one. If that is a small share of the
+rows for which there is time, each batch keeps as much, also where it should leave more to the
+correction: these rows cost it little, and without them windows would have no results until they are
+corrected. If it is more than fits, every other batch keeps nothing: it is short, so the next one
+has the time, and new results of some keys are in time, although with gaps.
 
 Invariants:
     KK1 without points the share of the keys is the wanted share of the rows.
     KK2 the more rows are wanted, the more keys are kept; all for all, and none only for none.
     KK3 of two batches in a row one keeps a row, once a per mille is known at which one does.
-        Until then each keeps twice as many per mille as the last one.
+        Until then each keeps twice as many per mille as the last one. Where that per mille has at
+        most SMALL_SHARE of the rows, these fit, and fewer keys are known to have none, each batch
+        keeps at least as many.
     KK4 while the rows of each key stay the same, batches come to keep all keys that fit: the next
         one by its hash would exceed the wanted share of the rows.
 """
@@ -41,6 +45,14 @@ POINT_ROWS_MAX: Final = 1_000
 """Maximum number of rows that a batch counts for: more say no more about the next batch."""
 FADING: Final = 0.9
 """Factor by which points fade with each batch: to a tenth in 22 batches, some 20 seconds."""
+SMALL_SHARE: Final = 100
+"""Share of the rows, in per mille, up to which a branch keeps its first key in every batch: what a
+tenth of the rows takes of the cores delays a correction hardly.
+"""
+NONE_ROWS: Final = 3
+"""Number of rows that a batch was to keep by the share of its keys, from which it says something
+that it kept none.
+"""
 _FORGOTTEN_ROWS: Final = 1.0
 """Number of rows below which a point is forgotten."""
 
@@ -54,6 +66,10 @@ class KeyShares:
         """Rows kept, and all rows, by the per mille of the keys at which that was seen. Faded."""
         self._is_empty = False
         """Whether the last batch kept nothing."""
+        self._keeps_none = 0
+        """Largest per mille of the keys that kept nothing where NONE_ROWS were to be expected, and
+        no fewer keys kept anything since; 0 if there is none.
+        """
 
     def saw(self, keys: int, kept: int, rows: int) -> None:
         """Add a batch of ``rows`` of which ``keys`` per mille of the keys had ``kept``."""
@@ -62,6 +78,10 @@ class KeyShares:
         self._is_empty = not kept
         if keys >= KEPT_ALL:
             return
+        if not kept and rows * keys >= NONE_ROWS * KEPT_ALL:
+            self._keeps_none = max(self._keeps_none, keys)
+        elif kept and keys <= self._keeps_none:
+            self._keeps_none = 0
         faded = {
             at: (some * FADING, of * FADING)
             for at, (some, of) in self._points.items()
@@ -72,15 +92,20 @@ class KeyShares:
         faded[keys] = some + counted * min(1.0, kept / rows), of + counted
         self._points = faded
 
-    def keys_for(self, wanted: int) -> int:
-        """Return the per mille of the keys to keep for ``wanted`` per mille of the rows."""
+    def keys_for(self, wanted: int, fits: int) -> int:
+        """Return the per mille of the keys to keep for ``wanted`` per mille of the rows. ``fits``:
+        per mille of the rows for which there is time.
+        """
         if not 0 < wanted < KEPT_ALL:
             return max(0, min(wanted, KEPT_ALL))
         found = self._inverse(wanted)
-        if self._is_empty:
-            some = [at for at, (kept, _) in self._points.items() if kept]
-            found = max(found, min(some) if some else min(2 * max(self._points), KEPT_ALL))
-        return found
+        least = min((at for at, (kept, _) in self._points.items() if kept), default=None)
+        if least is None:
+            return max(found, min(2 * max(self._points), KEPT_ALL)) if self._is_empty else found
+        kept, rows = self._points[least]
+        is_small = kept * KEPT_ALL <= rows * min(SMALL_SHARE, fits)
+        keeps_it = self._is_empty or (is_small and 0 < self._keeps_none < least)
+        return max(found, least) if keeps_it else found
 
     def _inverse(self, wanted: int) -> int:
         """Return the largest per mille of the keys that has at most ``wanted`` of the rows by the

@@ -371,6 +371,8 @@ class LoadControl:
         self._unmeasured_ms = target_ms if apart_ms is None else min(target_ms, apart_ms // 2)
         self.kept = KEPT_ALL
         """Per mille that the last batch of the branch kept."""
+        self.fits = KEPT_ALL
+        """Per mille for which the last batch of the branch had the time."""
         self._branch_rows = 0
         """Number of rows that the last batch of the branch kept."""
         self.steady = KEPT_ALL
@@ -564,7 +566,7 @@ class LoadControl:
         if self.kept == KEPT_ALL and not self.is_limited and not is_yielding and not is_late:
             self._branch_rows = waiting
             return KEPT_ALL
-        fits, steady = self._fitting(waiting, left_ms, self._cost(beside=beside))
+        self.fits, steady = self._fitting(waiting, left_ms, self._cost(beside=beside))
         if beside and yields is not None:
             steady = min(steady, self._spare(now_ms)) >> yields
         steady = max(KEPT_LEAST, min(steady, KEPT_ALL if self.limit is None else self.limit))
@@ -572,7 +574,7 @@ class LoadControl:
             self.steady = min(steady, self.steady + KEPT_RISE)
         elif steady < self.steady:
             self.steady = steady
-        self.kept = max(KEPT_LEAST, min(fits, self.steady))
+        self.kept = max(KEPT_LEAST, min(self.fits, self.steady))
         self._branch_rows = waiting * self.kept // KEPT_ALL
         return self.kept
 

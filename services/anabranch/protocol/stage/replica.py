@@ -982,7 +982,11 @@ class Replica:
             due,
             self._traits,
             rows_max=most * KEPT_ALL // kept,
-            kept=kept if self._load_watch is None else self._load_watch.key_shares.keys_for(kept),
+            kept=(
+                kept
+                if self._load_watch is None
+                else self._load_watch.key_shares.keys_for(kept, load.fits)
+            ),
         )
 
     def _waits_for_correction(

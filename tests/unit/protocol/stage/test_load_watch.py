@@ -60,12 +60,12 @@ class TestBatches:
         watch.processed("a", 100)
         watch.ends("a", 1_700, 0, is_successor=False)
         assert control.batches == [(100, 700, False)]
-        assert watch.key_shares.keys_for(100) == pytest.approx(500, abs=20)
+        assert watch.key_shares.keys_for(100, KEPT_ALL) == pytest.approx(500, abs=20)
         watch.begins("a", HALF, 2_000)
         watch.processed("a", 0)
-        assert watch.key_shares.keys_for(10) == 500
+        assert watch.key_shares.keys_for(10, KEPT_ALL) == 500
         watch.begins("a", replace(HALF, kept=KEPT_ALL), 3_000)  # shows something
-        assert watch.key_shares.keys_for(10) < 500
+        assert watch.key_shares.keys_for(10, KEPT_ALL) < 500
 
     def test_not_while_the_process_was_paused(self) -> None:
         watch, control = warm("a")
