@@ -33,6 +33,7 @@ from harness.outputs import (
     until_decided,
 )
 from harness.sources import everything
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -102,6 +103,13 @@ def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(
     )
     (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(20)
+
+    def is_applied() -> bool:
+        (answer,) = admin.describe_configs([resource]).values()
+        return answer.result(20)["max.message.bytes"].value == "100"
+
+    # The controller answers before the broker has heard of it.
+    wait_until(is_applied, 20, "the broker does not know the limit")
     service._following().read_to_end()
     drain(service, 1)
     until_decided(world.log, world.pipeline)
