@@ -572,11 +572,6 @@ class Availability:
         looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
         return not looked or any(map(self.end_wanted, self._read_to))
 
-    def over(self, bucket: int, wait_ms: int) -> bool:
-        """Return whether the wait for ``bucket`` has taken ``wait_ms`` (AV3)."""
-        started = self._started(bucket)
-        return started is not None and started + wait_ms <= self._known_to()
-
     def first_over(self, bucket: int) -> bool:
         """Return whether the long wait for ``bucket`` is over (AV3, AV11)."""
         since_ms = self._since_ms(bucket)

@@ -499,6 +499,18 @@ def test_kk4_few_keys_or_a_hot_one_are_in_time_and_show_something(
     assert share > 0.65 / times
 
 
+def test_lw4_a_replica_keeps_keys_by_the_rows_that_they_have() -> None:
+    """The first key alone has all rows."""
+    bench = LoadBench(step(3), None, Settings(**SHEDS))  # type: ignore[arg-type]
+    bench.keys = of_keys(72)
+    bench.run(40_000)
+    assert {kept for _, rows, kept in bench.processed if rows} > {0}
+    assert min(kept for _, kept in bench.kept if kept) <= 72
+    keeping_all = LoadBench(step(3), None, Settings(**(SHEDS | {"sheds": False})))  # type: ignore[arg-type]
+    keeping_all.bench.replica.processed(keeping_all.bench.replica.stable_query, 1)
+    assert keeping_all.bench.replica.load is None
+
+
 @LONG
 def test_ol11_a_restart_with_a_backlog_of_dear_rows_shows_the_present_soon() -> None:
     """Batches of 1 000 rows of 10 ms took a minute before anything was known."""
