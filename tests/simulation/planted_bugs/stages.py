@@ -714,7 +714,7 @@ STAGES: Final = (
     Mutant(
         "branch_keeps_all",
         "protocol.stage.load_control:LoadControl.keep",
-        "self.kept = max(KEPT_LEAST, min(fits, self.steady))",
+        "self.kept = max(KEPT_LEAST, min(self.fits, self.steady))",
         "self.kept = KEPT_ALL",
         "OL3, OL6",
         scenario="overload",
