@@ -770,7 +770,7 @@ STAGES: Final = (
     Mutant(
         "stable_query_takes_all_before_the_next_try",
         _REPLICA + "._rows_max",
-        "left_ms = abandoned.left_ms(position, now_ms)",
+        "left_ms = None if abandoned is None else abandoned.left_ms(position, now_ms)",
         "left_ms = None",
         "OV5, RE7",
         scenario="overload",
