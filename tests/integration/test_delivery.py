@@ -106,7 +106,7 @@ def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(
 
     def is_applied() -> bool:
         (answer,) = admin.describe_configs([resource]).values()
-        return answer.result(20)["max.message.bytes"].value == "100"
+        return bool(answer.result(20)["max.message.bytes"].value == "100")
 
     # The controller answers before the broker has heard of it.
     wait_until(is_applied, 20, "the broker does not know the limit")
