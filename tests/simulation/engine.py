@@ -21,6 +21,7 @@ from anabranch.codec.plan_offsets import (
     INITIAL,
     Offset,
     kept_of,
+    least_kept,
     position_fields,
     position_of,
     taken_by_stream,
@@ -240,7 +241,7 @@ class WatchedDriver:
         number = self._runner.branch_number
         if start.kind is BoundaryKind.TENTATIVE and query == self._runner.branch and number:
             self._cut[query] = start
-            kept = min(map(kept_of, offsets))
+            kept = least_kept(offsets)
             if kept < KEPT_ALL:
                 self._port.network.history.reached("sheds rows")
             elif start.shed:
@@ -555,7 +556,7 @@ class SimulatedQuery:
                 found = [row for row in by_input[name] if row in found]
             by_input[name] = found
         rows = [row for found in by_input.values() for row in found]
-        is_cut = min(map(kept_of, logged.offsets.values())) < KEPT_ALL
+        is_cut = least_kept(logged.offsets.values()) < KEPT_ALL
         keeps_keys = self._pipeline.stages[stage.name].shed.kind == "keys"
         rows_read = len(rows) if is_cut and keeps_keys else None
         if before.bucket >= self._port.link.wrong_after:

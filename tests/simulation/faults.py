@@ -72,8 +72,8 @@ COPY_ZOMBIE = "copy zombie"
 UNREACHABLE = "machine away"
 """A process dies and is not started again for long; nobody reaches the disk of its machine."""
 UNHEARD_CLAIM: Final = "claim unheard"
-"""What a standby writes next to lower its claim gets lost, is late or is not acknowledged: which,
-``value`` says.
+"""Fault of the next record by which a standby lowers its claim: by ``value`` it gets lost, is late,
+or is not acknowledged.
 """
 SCENARIO_KINDS = (
     UNREACHABLE,

@@ -90,6 +90,15 @@ def kept_of(offset: Offset) -> int:
     return kept
 
 
+def least_kept(offsets: Iterable[Offset]) -> int:
+    """Return the smallest per mille that a batch with these ``offsets`` keeps of any input's rows.
+
+    Raises:
+        LocalProtocolError: as ``kept_of``.
+    """
+    return min(map(kept_of, offsets), default=KEPT_ALL)
+
+
 def shed_of(offset: Offset) -> int:
     """Return the per mille of the input's rows that the results of the offset's plan lack."""
     return int(offset.get("shed", 0))

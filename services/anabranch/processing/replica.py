@@ -30,8 +30,8 @@ from typing import Final
 
 from anabranch.codec.plan_offsets import (
     Offset,
-    kept_of,
     kind_of,
+    least_kept,
     missing_of,
     offset_of,
     position_of,
@@ -448,7 +448,7 @@ class ReplicaRunner:
             {name for offset in offsets for name in missing_of(offset)},
         )
         shed = max(map(shed_of, offsets), default=0)
-        kept = min(map(kept_of, offsets), default=KEPT_ALL)
+        kept = least_kept(offsets)
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:

@@ -11,6 +11,7 @@ from anabranch.codec.plan_offsets import (
     INITIAL,
     kept_of,
     kind_of,
+    least_kept,
     missing_of,
     offset_of,
     position_fields,
@@ -89,6 +90,7 @@ def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> N
     assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "has_rows", "taken"}
     assert (kind_of(INITIAL), missing_of(INITIAL)) == (BoundaryKind.STABLE, ())
     assert (kept_of(INITIAL), shed_of(INITIAL)) == (1_000, 0)
+    assert least_kept([]) == least_kept([INITIAL]) == 1_000
     assert {"kept", "shed"}.isdisjoint(offset_of(TENTATIVE, "a"))
 
 

@@ -321,8 +321,6 @@ class TestUpstream:
         positions: list[int] = []
 
         def offers(after: int = 0) -> dict[str, int]:
-            if not after:
-                return {}  # asked for what overloaded stages have waited for
             positions.append(after)
             return {"2": 10, "3": 14}
 

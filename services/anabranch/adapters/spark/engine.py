@@ -33,6 +33,7 @@ from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQue
 from anabranch.process.crash_points import crash_point
 from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
+from anabranch.protocol.stage.key_shares import rows_of_all
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
 
 if TYPE_CHECKING:
@@ -340,14 +341,15 @@ class SparkStage:
 
     def _rows_read(self, known_as: str) -> int | None:
         """Return how many rows the running batch of a query has read, for a stage that keeps whole
-        keys; else None. A shard counts for all: what it takes of all rows does not depend on the
-        rows that the batch keeps, and plans count all rows.
+        keys; else None. A shard counts for all.
         """
         if self._stage.shed.kind != "keys":
             return None
         found = rows_read(self._session, known_as, len(self._stage.reads))
         share = self._stage.share
-        return found if found is None or share is None else found << len(share.interval.bits)
+        if found is None or share is None:
+            return found
+        return rows_of_all(found, len(share.interval.bits))
 
     def close(self) -> None:
         """See the port. The session lasts as long as the application: Spark cannot close one

@@ -33,7 +33,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
-from anabranch.codec.plan_offsets import INITIAL, kept_of, position_of
+from anabranch.codec.plan_offsets import INITIAL, least_kept, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
@@ -369,8 +369,7 @@ class StageSink:
         self._crash_point("processing.blocks_written")
         # The record after the blocks that it names, and before Spark's commit: a crash in between
         # runs the same plan again, and its record continues the same one.
-        is_cut = min(map(kept_of, logged.offsets)) < KEPT_ALL
-        rows_read = self._query.rows_read() if is_cut else None
+        rows_read = self._query.rows_read() if least_kept(logged.offsets) < KEPT_ALL else None
         self._query.driver.finish(self._query.name, batch, parts, rows_read)
         self._crash_point(
             "processing.boundary_appended"

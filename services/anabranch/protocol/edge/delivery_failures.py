@@ -1,5 +1,5 @@
-"""What each half of a delivery does after a failure: how long it pauses before the next failover,
-and when it ends with an error.
+"""Reaction of each half of a delivery to a failure: the pause before its next failover, and the end
+with an error.
 
 Theory of operation. After every failure a half of a delivery, that of the corrected or of the live
 topic, closes its writer and fails over again: that settles what the last transaction has written

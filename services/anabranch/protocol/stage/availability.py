@@ -406,6 +406,11 @@ class Availability:
         self._looked_ms = now_ms
         self._timers.observe(now_ms, past)
 
+    @property
+    def stages_before(self) -> Collection[str]:
+        """Names of the inputs that a stage makes whose long wait is known (AV11)."""
+        return self._before_ms.keys()
+
     def has_waited(self, name: str, upto: int, now_ms: int) -> None:
         """Record that the stage that makes input ``name`` has had its long wait for the buckets up
         to ``upto`` (AV11). Repeated calls change nothing.

@@ -57,6 +57,14 @@ _FORGOTTEN_ROWS: Final = 1.0
 """Number of rows below which a point is forgotten."""
 
 
+def rows_of_all(rows: int, halvings: int) -> int:
+    """Return how many of all rows a batch stands for that read ``rows`` as one of 2 ** ``halvings``
+    shards. Plans count all rows, and what a shard takes of them does not depend on the keys that
+    are kept.
+    """
+    return rows << halvings
+
+
 class KeyShares:
     """Estimate of the share of the rows that each share of the keys has, for one stage."""
 

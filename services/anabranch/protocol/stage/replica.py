@@ -707,7 +707,8 @@ class Replica:
         """Note up to which bucket overloaded stages before this one have waited (AV11): what a
         branch closes with its first record has had the long wait.
         """
-        for name, log_state in situation.log_states.items():
+        for name in self._availability.stages_before:
+            log_state = situation.log_states[name]
             first = log_state.upto + 1
             for replica in log_state.tentative_offers():
                 upto = log_state.first_tentative_upto(replica)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.key_shares import KeyShares
+from anabranch.protocol.stage.key_shares import KeyShares, rows_of_all
 
 ROWS = 1_000
 EVEN = [(50 * n + 22, 50) for n in range(20)]
@@ -123,6 +123,10 @@ def test_kk4_the_wanted_share_of_the_rows_is_found(
     least = max(kept(steps, keys) for keys in range(KEPT_ALL) if kept(steps, keys) <= wanted)
     found = [kept(steps, keys) for keys in last]
     assert found.count(least) >= 12, found
+
+
+def test_a_shard_stands_for_all() -> None:
+    assert [rows_of_all(30, halvings) for halvings in range(3)] == [30, 60, 120]
 
 
 def test_few_rows_say_little() -> None:
