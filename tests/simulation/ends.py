@@ -94,6 +94,7 @@ def cause(
     now_ms: int,
     transaction_ms: int,
     behind_ms: int | None = None,
+    awaits_ms: int = 0,
 ) -> str:
     """Why a run ends with ``error``; empty: for no reason that there was.
 
@@ -105,6 +106,8 @@ def cause(
         transaction_ms: After which the broker aborts a transaction.
         behind_ms: How long ago the record of a boundary log came that it wanted, and that is
             trimmed.
+        awaits_ms: Longest wait of a process for its own record, in ms. It reads no other log
+            meanwhile.
     """
     others = list(others)
     rivals = [
@@ -120,8 +123,8 @@ def cause(
         case OutcomeUnknown() | Unavailable():
             return life.latest(now_ms)
         case DataMissing() if behind_ms is not None:
-            if life.latest(now_ms):
-                return life.latest(now_ms)
+            if befell := life.latest(now_ms, WINDOW_MS + awaits_ms):
+                return befell
             if now_ms - life.begun_ms <= BEGINS_MS:
                 return "it has just begun"
             return "overtaken by trimming" if behind_ms <= BEHIND_MS else ""

@@ -26,7 +26,7 @@ from simulation.ends import (
 from simulation.history import Event
 from simulation.hurrying import HALF_MS
 
-TRANSACTION_MS, BEGUN_MS = 5_000, 400
+TRANSACTION_MS, BEGUN_MS, AWAITS_MS = 5_000, 400, 10_000
 BLOCKS, LOG = (
     DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"),
     DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3"),
@@ -39,8 +39,10 @@ def why(
     *others: Life,
     now_ms: int = 20_000,
     behind_ms: int = BEHIND_MS + 1,
+    awaits_ms: int = 0,
 ) -> str:
-    return cause(error, life, others, now_ms, TRANSACTION_MS, behind_ms if error is LOG else None)
+    behind = behind_ms if error is LOG else None
+    return cause(error, life, others, now_ms, TRANSACTION_MS, behind, awaits_ms)
 
 
 def struck(what: str, until_ms: int) -> Life:
@@ -108,6 +110,13 @@ def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed
     assert why(LOG, Life(20_000 - BEGINS_MS))
     assert not why(LOG, Life(20_000 - BEGINS_MS - 1))
     assert why(LOG, Life(0), behind_ms=BEHIND_MS)
+
+
+def test_a_log_may_be_trimmed_while_its_reader_awaits_a_record_of_its_own() -> None:
+    life = struck("write lost", 20_000 - AWAITS_MS - WINDOW_MS)
+    assert why(LOG, life, awaits_ms=AWAITS_MS) == "write lost"
+    assert not why(LOG, life, awaits_ms=AWAITS_MS - 1)
+    assert not why(Unavailable("x"), life, awaits_ms=AWAITS_MS), "what it awaits is not away"
 
 
 def heard(at_ms: int) -> Event:

@@ -627,7 +627,13 @@ class World:
             self._begin_anew(process.key, version)
             return
         why = ends.cause(
-            error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error)
+            error,
+            port.life,
+            others,
+            now_ms,
+            TRANSACTION_TIMEOUT_MS,
+            self._behind_ms(error),
+            self.options.seen_wait_ms,
         )
         self.history.reached(f"end because of {why}")
         if not why:
