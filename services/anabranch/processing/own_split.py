@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
@@ -20,6 +21,7 @@ from anabranch.protocol.stage.splitting import (
     Attempt,
     SplitDriver,
     SplitPhase,
+    half_begins_for,
     half_runs,
 )
 from anabranch.streams.stream_life import life_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Clock, EventLog
     from anabranch.process.frame import ServiceContext
+    from anabranch.protocol.log.boundary_log import LogState
     from anabranch.streams.boundary_reader import BoundaryReader
 
 
@@ -66,8 +69,8 @@ class ShardSplit:
         self._log: tuple[str, BoundaryReader] | None = None
         """Life of the shard's log, and its reader, while a process waits for the end of the stream.
         """
-        self._begins_for = -1
-        """Attempt for which this process begins, if it is that of a half; else -1."""
+        self._newest = -1
+        """Newest attempt when this process began, if it is that of a half; else -1."""
         self.is_over = False
         """Whether the stream has ended, because the halves have taken over."""
         self.epoch, self.life = -1, ""
@@ -107,35 +110,31 @@ class ShardSplit:
         return self._proof is not None and self._proof.is_awaited
 
     def begin_for(self) -> int:
-        """Return the attempt to split the shard that this one is a half of for which the process
-        begins: the newest one (HV8), or that of its own log if the shard has ended (HV11). -1: it
-        is no half.
+        """Return the attempt for which the process begins (``half_begins_for``); -1: it is no half.
 
         Raises:
             Unavailable: a log cannot be read.
         """
-        context, stage = self._context, self._stage
-        self._begins_for = self.access.parent_attempt().number
-        if self._begins_for < 0:
+        self._newest = newest = self.access.parent_attempt().number
+        if newest < 0:
             return -1
-        parent = context.pipeline.stages[stage].parent
-        with closing(open_stream(context.log, context.pipeline, parent)) as shard:
-            shard.read_to_end()
-            if not shard.log_state.heirs:
-                return self._begins_for
-        with closing(open_stream(context.log, context.pipeline, stage)) as own:
-            own.read_to_end()
-            attempt = own.log_state.attempt
-            return self._begins_for if attempt < 0 else attempt
+        shard = self._read(self._context.pipeline.stages[self._stage].parent)
+        return half_begins_for(newest, shard, partial(self._read, self._stage))
+
+    def _read(self, stream: str) -> LogState:
+        """Read the log of ``stream`` to its end. Return its state."""
+        with closing(open_stream(self._context.log, self._context.pipeline, stream)) as reader:
+            reader.read_to_end()
+            return reader.log_state
 
     def check_attempt(self) -> None:
-        """Check that the attempt for which this process has begun is the newest one.
+        """Check that the attempt that was the newest one when this process began still is.
 
         Raises:
             Unavailable: there is a newer one: the process begins again, for that.
         """
         number = self.access.parent_attempt().number
-        if number > self._begins_for:
+        if number > self._newest:
             raise Unavailable(f"{self._stage}: its shard is to be split anew: it begins again")
 
     def was_carried_out(self) -> bool:

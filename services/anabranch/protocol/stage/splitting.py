@@ -75,12 +75,13 @@ Invariants:
     HV10 the numbers of a shard's attempts rise within a log of moves; an attempt in a log that was
         made anew has a higher number, too, unless the clock of the process that requests the
         attempt is behind by the time since the last one.
-    HV11 a half of a shard whose stream has ended continues for the attempt that its own log names.
+    HV11 a half of a shard whose stream has ended continues for the attempt that its own log names,
+        if it names one; every other process of a half begins for the newest attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -213,6 +214,18 @@ def rejected(shard: str, parents: Mapping[str, str], splits: Splits) -> str:
 def half_runs(attempt: Attempt) -> bool:
     """Return whether the halves of a shard run (HV3). ``attempt``: the newest one of the shard."""
     return attempt.phase in (SplitPhase.WANTED, SplitPhase.CONFIRMED)
+
+
+def half_begins_for(newest: int, shard: LogState, own: Callable[[], LogState]) -> int:
+    """Return the number of the attempt for which a process of a half begins (HV8, HV11).
+
+    Args:
+        newest: Number of the newest attempt in the log of moves.
+        shard: The log of the shard.
+        own: Function that returns the log of the half. Called only if the shard has ended.
+    """
+    continues = own().attempt if shard.heirs else -1
+    return newest if continues < 0 else continues
 
 
 def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:

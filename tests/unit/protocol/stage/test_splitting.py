@@ -26,6 +26,7 @@ from anabranch.protocol.stage.splitting import (
     Splits,
     end,
     half_begins_after,
+    half_begins_for,
     half_runs,
     halves_of,
     rejected,
@@ -188,6 +189,19 @@ def test_hv8_a_half_begins_one_horizon_before_the_shard() -> None:
     assert half_begins_after(ended(12), log(0), 5) == 7
     assert half_begins_after(log(12), log(9), 5) == 9, "what it made for an earlier attempt is void"
     assert half_begins_after(log(20), late(7, 9), 5) == 0, "its late start is recorded"
+
+
+def test_hv8_a_half_begins_for_the_newest_attempt() -> None:
+    def unread() -> LogState:
+        raise AssertionError("the log of the half is not needed")
+
+    assert half_begins_for(9, log(12), unread) == 9
+
+
+def test_hv11_after_the_end_of_the_shard_a_half_continues_for_its_own_attempt() -> None:
+    assert half_begins_for(9, ended(12), lambda: log(12, attempt=3)) == 3
+    assert half_begins_for(9, ended(12), lambda: log(12, attempt=0)) == 0
+    assert half_begins_for(9, ended(12), lambda: LogState(["0"])) == 9, "it has begun for none"
 
 
 def test_hv5_what_a_half_closes_before_it_can_be_complete_is_void() -> None:
