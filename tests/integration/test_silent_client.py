@@ -65,6 +65,37 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(
     reader.close()
 
 
+def test_a_partition_that_was_not_handed_over_is_read_though_others_are(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_IDLE_S", 0.5)
+    other = TopicPartition(at.topic, at.partition + 1)
+    log = KafkaEventLog(kafka)
+    admin = log.admin()
+    admin.grow(at.topic, 2)
+    admin.close()
+    reader = log.reader(follows=True)
+    reader.assign({at: 0, other: 0})
+    found: dict[TopicPartition, list[bytes | None]] = {at: [], other: []}
+
+    def has(count: int) -> bool:
+        send(kafka, other, b"x")
+        for chunk in reader.fetch(100, 50):
+            found[chunk.at].extend(chunk.values)
+        return len(found[at]) >= count
+
+    send(kafka, at, b"0")
+    wait_until(lambda: has(1), 30, "the first record")
+    stopped = reader._consumer
+    assert stopped is not None
+    stopped.pause([KafkaPartition(at.topic, at.partition)])
+    send(kafka, at, b"1", b"2")
+    wait_until(lambda: has(3), 30, "what came after the client stopped")
+    assert reader._consumer is not stopped
+    assert found[at] == [b"0", b"1", b"2"]
+    reader.close()
+
+
 def test_the_examples_reader_goes_on_where_it_stood(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

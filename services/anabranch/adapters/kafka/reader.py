@@ -3,7 +3,8 @@
 Theory of operation. librdkafka fetches in threads of its own and hands records over by ``poll`` and
 ``consume``. Three of its oddities shape this module: after an assignment it still reports old
 positions and old errors for a moment; an error of one partition arrives among the records of all;
-and it may stop fetching a partition for ever, without an error (``_check_idle``).
+and it may stop fetching a partition for ever, without an error, while it fetches others
+(``_check_idle``).
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ that time.
 """
 
 _IDLE_S: Final = 10.0
-"""Time without a record, in s, after which the reader asks the broker whether there are any. If
-there are, or no answer comes, twice in a row and without a record in between, the client has
-stopped.
+"""Time without a record of a partition, in s, after which the reader asks the broker whether there
+are any. If there are twice in a row, and none was returned in between, the client has stopped
+fetching the partition. While no partition has a record, an answer that does not come counts, too.
 """
 
 _IDLE_CHECK_MS: Final = 1_000
@@ -100,8 +101,10 @@ class KafkaLogReader:
         """
         self._assigned_s, self._fetches = 0.0, 0
         """Time of the last assignment, and the number of fetches since."""
-        self._active_s = 0.0
-        """Time of the last record, or of the last question to the broker why none comes."""
+        self._active_s: dict[TopicPartition, float] = {}
+        """Time of each partition's last record, or of the assignment."""
+        self._asked_s = 0.0
+        """Time of the last question to the broker why no record comes, or of the assignment."""
         self._behind: dict[TopicPartition, int] = {}
         """Position of each partition that had more to read at the last question, or for which no
         answer came.
@@ -133,7 +136,8 @@ class KafkaLogReader:
         self._stale = {at: self._client_position(at) for at in positions if at in self._known}
         self._assigned = dict(positions)
         self._known |= positions.keys()
-        self._assigned_s = self._active_s = time.monotonic()
+        self._assigned_s = self._asked_s = time.monotonic()
+        self._active_s = dict.fromkeys(positions, self._assigned_s)
         self._fetches = 0
         self._behind.clear()
         self._ended.clear()
@@ -181,13 +185,15 @@ class KafkaLogReader:
         # librdkafka never resumes such a partition by itself.
         if self._assign_again and self._failure is None:
             self.assign(self._positions())
-        if chunks:
+        now_s = time.monotonic()
+        for at in self._assigned.keys() & chunks.keys():
             self._reached = True
-            self._active_s = time.monotonic()
-            self._behind.clear()
-        elif self._failure is not None:
+            self._active_s[at] = now_s
+        if not chunks and self._failure is not None:
             raise self._failure
-        elif time.monotonic() - self._active_s >= _IDLE_S:
+        # Only once the client has handed over all that it holds: in a backlog the records of one
+        # partition may wait for long behind those of another.
+        if taken < records_max and self._is_check_due(now_s):
             self._check_idle()
         return list(chunks.values())
 
@@ -344,26 +350,41 @@ class KafkaLogReader:
         self._reached = True
         self._questions.answered()
 
+    def _is_check_due(self, now_s: float) -> bool:
+        """Return whether a partition has had no record for so long that the broker must be asked
+        why. Not after an error that the next fetch raises.
+        """
+        least_s = now_s - _IDLE_S
+        return (
+            self._failure is None
+            and self._asked_s <= least_s
+            and any(active_s <= least_s for active_s in self._active_s.values())
+        )
+
     def _check_idle(self) -> None:
-        """Replace the client if it returns no records although there are some.
+        """Replace the client if it returns no records of a partition although there are some.
 
         After a broker restart librdkafka sometimes never fetches an assigned partition again,
-        without an error (its issue 5153, open in 2.16). And if a broker that shuts down names no
-        broker in its last metadata, the client forgets the only one that it knew and contacts none
-        any more (5301). A follower would stop for ever, and nothing else would show it. While the
-        broker is away, a new client does no harm.
+        without an error (its issue 5153, open in 2.16), though it fetches others (4492). And if a
+        broker that shuts down names no broker in its last metadata, the client forgets the only one
+        that it knew and contacts none any more (5301). A follower would stop for ever, or a source
+        wait for one of its partitions, and nothing else would show it. While the broker is away, a
+        new client does no harm. Where other partitions have records, the leader that does not
+        answer is away, and the client has not stopped.
 
         Another client asks than the one that reads (``_question_client``): the process would wait
         for the fetch of each quiet log in turn, and some logs, such as that of moves, are always
         quiet. So a client that contacts no broker is noticed when there is something to read.
         """
-        before, self._behind = self._behind, {}
-        positions = self._positions()
-        ends = self.ends(positions, _IDLE_CHECK_MS)
+        before, least_s = self._behind, time.monotonic() - _IDLE_S
+        idle = [at for at, active_s in self._active_s.items() if active_s <= least_s]
+        positions = {at: self.position(at) for at in idle}
+        ends = self.ends(idle, _IDLE_CHECK_MS)
+        is_silent = len(idle) == len(self._active_s)
         self._behind = {
             at: position
             for at, position in positions.items()
-            if at not in ends or ends[at] > position
+            if (ends[at] > position if at in ends else is_silent)
         }
         stopped = [
             f"{at.topic}[{at.partition}] at {position}"
@@ -377,11 +398,12 @@ class KafkaLogReader:
                 2 * _IDLE_S,
                 ", ".join(stopped),
             )
+            positions = self._positions()
             old = self._open()
             self._consumer = self._new_consumer()
             self.assign(positions)
             old.close()
-        self._active_s = time.monotonic()
+        self._asked_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
         return Consumer({**self._options(), "error_cb": self._on_error}, logger=LOGGER)

@@ -429,6 +429,69 @@ class TestIdle:
         del consumer.ends[B]
         assert (waiting(), waiting()) == (1, 2)
 
+    @pytest.fixture
+    def beside(
+        self, consumer: Consumer, reader: KafkaLogReader, time: Time, waiting: Callable[[], int]
+    ) -> Callable[[], int]:
+        """Ten seconds with a record of B and none of A, which has two."""
+        del waiting
+
+        def wait() -> int:
+            place = consumer.positions[B]
+            consumer.queue, consumer.positions[B] = [Message(B, place)], place + 1
+            consumer.ends[B] = place + 1
+            time.now_s += 10
+            assert read(reader) == {B: [place]}
+            return consumer.made
+
+        consumer.positions[B] = 0
+        return wait
+
+    def test_one_that_has_stopped_a_partition_is_made_anew_though_it_reads_others(
+        self, consumer: Consumer, reader: KafkaLogReader, beside: Callable[[], int]
+    ) -> None:
+        assert (beside(), beside()) == (1, 2)
+        assert (consumer.closed, consumer.assigned) == (1, {0: 7, 1: 2})
+        consumer.queue = [Message(A, 7), Message(A, 8)]
+        assert read(reader) == {A: [7, 8]}
+
+    def test_two_questions_in_a_row_are_as_far_apart(
+        self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
+        assert waiting() == 1
+        assert (read(reader), read(reader), consumer.made) == ({}, {}, 1)
+
+    def test_a_partition_that_has_nothing_is_no_reason_beside_others(
+        self, consumer: Consumer, beside: Callable[[], int]
+    ) -> None:
+        consumer.ends[A] = 7
+        assert [beside() for _ in range(5)] == [1] * 5
+
+    def test_nor_one_whose_leader_is_away(
+        self, consumer: Consumer, beside: Callable[[], int]
+    ) -> None:
+        del consumer.ends[A]
+        assert [beside() for _ in range(5)] == [1] * 5
+
+    def test_what_waits_behind_other_records_in_the_client_is_no_reason(
+        self, consumer: Consumer, reader: KafkaLogReader, time: Time, waiting: Callable[[], int]
+    ) -> None:
+        del waiting
+        consumer.queue = [Message(B, place) for place in range(50)]
+        for _ in range(5):
+            time.now_s += 10
+            assert len(reader.fetch(10, 0)[0].offsets) == 10
+        assert consumer.made == 1
+
+    def test_a_record_in_between_shows_that_its_partition_is_read(
+        self, consumer: Consumer, reader: KafkaLogReader, beside: Callable[[], int]
+    ) -> None:
+        for place in range(7, 17):
+            assert beside() == 1
+            consumer.queue, consumer.ends[A] = [Message(A, place)], place + 9
+            consumer.positions[A] = place + 1
+            reader.fetch(10, 0)
+
     def test_a_broker_that_has_answered_is_no_wrong_address(
         self, reader: KafkaLogReader, waiting: Callable[[], int]
     ) -> None:
