@@ -27,8 +27,10 @@ from experiments.pages import write_page
 
 PAGE: Final = Path("docs/experiments/overload.md")
 COURSE: Final = Course(calm=110, rush=440, before_s=20, rush_s=60)
-HALVES: Final = Course(calm=55, rush=220, before_s=20, rush_s=60)
-"""Course of two stages, each of which gets all rows."""
+HALVES: Final = Course(calm=55, rush=220, before_s=20, rush_s=60, calm_s=300, lull=5)
+"""Course of two stages, each of which gets all rows. Four queries, whose batches have a fixed cost,
+leave corrections so little of half a load that these end in a lull.
+"""
 SCALED: Final = Course(calm=55, rush=240, before_s=40, rush_s=240)
 """Course of a stage that the scaler splits. Before the rush it keeps up easily, for so long that
 Java is warm. In the rush come more rows than it can process in batches of a second, and two thirds

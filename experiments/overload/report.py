@@ -36,6 +36,19 @@ _HEAD: Final = (
     "wrong",
 )
 
+_HEAD_TWO: Final = (
+    "stage",
+    "usual delay",
+    "19 of 20 in the rush within",
+    "longest in the rush",
+    "bound",
+    "left out",
+    "utility in the rush",
+    "backlog",
+    "caught up after",
+    "wrong",
+)
+
 
 def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str) -> dict[str, str]:
     """Return the blocks of the page about real runs, by name; none without a run. ``measured``:
@@ -46,19 +59,13 @@ def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str
         for run, outcomes in found.items()
         if len(outcomes) == 1 and run != "scaled"
     ]
-    two = [
-        [each.output, *_cells(each, course.calm // 2)[:-4], f"{each.wrong} of {each.judged}"]
-        for outcomes in found.values()
-        if len(outcomes) > 1
-        for each in outcomes
-    ]
-    head_two = ("stage", *_HEAD[1:-4], "wrong")
+    two = [_cells_of_two(each, course) for each in found.get("two", ())]
     blocks = {}
     if one:
         plotted = "![delay of new results, measured](overload-measured.svg)"
         blocks["one"] = f"{measured}\n\n{table(_HEAD, one)}\n\n{plotted}"
     if two:
-        blocks["two"] = f"{measured}\n\n{table(head_two, two)}"
+        blocks["two"] = f"{measured}\n\n{table(_HEAD_TWO, two)}"
     for outcome in found.get("scaled", ()):
         cells = _cells(outcome, course.calm)
         times = (outcome.shed_from_s, outcome.decided_s, outcome.split_s, outcome.shed_until_s)
@@ -147,6 +154,24 @@ def _virtual_cells(outcome: Virtual) -> list[str]:
         f"{outcome.rush_ms / 1_000:.1f} s",
         f"{outcome.shed / 10:.0f} %",
         f"{outcome.utility / 1_000:.2f}",
+    ]
+
+
+def _cells_of_two(outcome: Outcome, course: Course) -> list[str]:
+    usual, _, bound, left_out, *_ = _cells(outcome, course.calm)
+    delays_s = outcome.delays_in(course.rush_s)
+    return [
+        outcome.output,
+        usual,
+        f"{delays_s[len(delays_s) * 19 // 20]:.1f} s",
+        f"{delays_s[-1]:.1f} s",
+        bound,
+        left_out,
+        f"{(outcome.rush_utility or 0) / 1_000:.2f}",
+        f"{outcome.backlog} rows",
+        f"{outcome.caught_up_s:.0f} s",
+        f"{outcome.wrong} of {outcome.judged}"
+        + (f", {outcome.unsound} first results" if outcome.unsound else ""),
     ]
 
 

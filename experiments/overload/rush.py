@@ -10,6 +10,7 @@ from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
@@ -64,6 +65,12 @@ class Course:
     before_s: float
     """Time for which results come steadily before the rush, without a break."""
     rush_s: float
+    calm_s: float = inf
+    """Time after the rush, in seconds, from which rows come at ``lull``, if not all is corrected
+    by then.
+    """
+    lull: int = 0
+    """Rows per second after ``calm_s``."""
 
 
 class Fault(StrEnum):
@@ -268,6 +275,12 @@ class Outcome:
     """Time from the begin of the rush until the halves of the stage were proven, in seconds; None:
     it was not split.
     """
+    rush_utility: float | None = None
+    """Utility of new results in the rush, per mille; None: from an earlier version."""
+
+    def delays_in(self, rush_s: float) -> list[float]:
+        """Return the delays of new results in a rush of ``rush_s`` seconds, in seconds, sorted."""
+        return sorted(delay_s for at_s, delay_s in self.delays if 1 <= at_s <= rush_s)
 
     @property
     def shed_from_s(self) -> float:
@@ -389,11 +402,14 @@ class Rush:
         }
         wait.seconds(CORRECTING_S)
         breaks.in_corrections()
-        wait.until(
-            lambda: all(self._has_caught_up(each, ended_ms) for each in self.shown.values()),
-            _CORRECTED_S,
-            "the corrections",
-        )
+        lull_ms = ended_ms + course.calm_s * 1_000
+
+        def are_corrected() -> bool:
+            if received_ms() > lull_ms:
+                traffic.rows_per_s = course.lull
+            return all(self._has_caught_up(each, ended_ms) for each in self.shown.values())
+
+        wait.until(are_corrected, _CORRECTED_S, "the corrections")
         wait.seconds(5)
         last_ms = min(each.upto_ms for each in self.shown.values()) - WINDOW_MS
         wait.seconds(3)
@@ -468,6 +484,10 @@ def judge(
     in_rush = [end for end, _ in delays if began_ms + WINDOW_MS <= end <= ended_ms]
     whole = [end for end, _ in delays if began_ms < end <= last_ms]
     firsts = [(result, shown.first.get(key)) for key, result in answer.items() if key[0] in in_rush]
+
+    def utility(windows: list[int]) -> float:
+        return mean(qos.utility(shown.delays_ms[end], shown.shed[end]) for end in windows)
+
     caught_up_ms = next(
         (
             at_ms
@@ -483,7 +503,8 @@ def judge(
         usual_ms=max(ms for end, ms in delays if began_ms - USUAL_MS < end <= began_ms),
         rush_ms=max(shown.delays_ms[end] for end in whole),
         shed=shed,
-        utility=mean(qos.utility(shown.delays_ms[end], shown.shed[end]) for end in whole),
+        utility=utility(whole),
+        rush_utility=utility(in_rush),
         right=mean(first is not None and first.result == result for result, first in firsts),
         trucks_right=mean(
             first is not None and first.result[1] == result[1] for result, first in firsts

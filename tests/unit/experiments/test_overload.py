@@ -111,6 +111,8 @@ def test_a_rush_is_judged() -> None:
     assert (found.right, found.trucks_right) == (0.5, 1.0)
     assert (found.wrong, found.judged, found.backlog, found.kept_per_s) == (0, 16, 12, 2.0)
     assert found.utility == pytest.approx((3 * 500 + 2 * 1_000) / 5)
+    assert found.rush_utility == 500
+    assert found.delays_in(4) == [0.8, 2.0, 2.0, 2.0]
     assert found.caught_up_s == 1.9
 
 
