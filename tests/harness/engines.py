@@ -45,10 +45,10 @@ from anabranch.ports import (
     RunningQuery,
     TopicPartition,
 )
-from anabranch.processing.replica import PlannedBatch
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.kept_rows import is_kept, salt_of
+from anabranch.protocol.stage.planned_batch import PlannedBatch
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter

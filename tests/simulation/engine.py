@@ -28,13 +28,14 @@ from anabranch.codec.plan_offsets import (
 )
 from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
 from anabranch.process.frame import ServiceContext
-from anabranch.processing.replica import PlannedBatch, ReplicaRunner
+from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
 from anabranch.protocol.stage.load_control import COLD_BATCHES
+from anabranch.protocol.stage.planned_batch import PlannedBatch
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks

@@ -63,8 +63,8 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Round, RoundKind
 from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
-from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand, LoadFigures
+from anabranch.protocol.stage.planned_batch import PlannedBatch
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
@@ -103,34 +103,6 @@ class StopQuery:
 
 
 Order = StartQuery | StopQuery
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedBatch:
-    """Batch that is about to run."""
-
-    kind: BoundaryKind
-    before: QueryPosition
-    after: QueryPosition
-    rows: int
-    missing: tuple[str, ...]
-    shed: int = 0
-    """Per mille of the input's rows that the results lack, because rows were left out."""
-    kept: int = KEPT_ALL
-    """Per mille of ``rows`` that the batch itself keeps."""
-
-    @property
-    def rows_kept(self) -> int:
-        """Number of rows that the function gets by the plan's share."""
-        return self.rows * self.kept // KEPT_ALL
-
-    def closes_ms(self, width_ms: int) -> int:
-        """Return the event time that it closes, in ms, less the share of the rows that it leaves
-        out; 0 for the first one of a stream, which may close any number of buckets. ``width_ms``:
-        that of a bucket.
-        """
-        buckets = self.after.bucket - self.before.bucket if self.before.bucket else 0
-        return buckets * width_ms * self.kept // KEPT_ALL
 
 
 @dataclass(slots=True)
@@ -518,9 +490,8 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             self._busy.ended(query, start.rows, self._clock.monotonic_ms())
-            rows = start.rows_kept
+            rows = start.rows_processed(rows_read)
             if rows_read is not None:
-                rows = min(rows_read, start.rows)
                 replica.processed(query, rows)
             replica.used(query, rows, self._process.batch_ended(query))
             self._started().gave(record)

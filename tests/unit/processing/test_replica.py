@@ -19,7 +19,7 @@ from anabranch.codec.plan_offsets import (
     position_of,
     taken_of,
 )
-from anabranch.processing.replica import PlannedBatch, StartQuery, StopQuery
+from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
@@ -28,7 +28,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import writer
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
+from anabranch.protocol.stage.planner import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
 from harness.replica_world import Crash, Process, World, failing, running
 
@@ -552,12 +552,3 @@ def test_it_is_behind_by_what_is_complete_and_not_run() -> None:
     replica._queries.clear()
     assert runner.behind() == 0
     assert runner.read_busy().busy_permille == 0
-
-
-def test_a_batch_closes_less_event_time_if_it_leaves_out_rows() -> None:
-    """BT5: and the first of a stream closes nothing that could be measured."""
-    begin, end = QueryPosition(3, 7_000, True), QueryPosition(4, 7_008, True)
-    kind = BoundaryKind.TENTATIVE
-    assert PlannedBatch(kind, begin, end, 9, ()).closes_ms(250) == 2_000
-    assert PlannedBatch(kind, begin, end, 9, (), kept=100).closes_ms(250) == 200
-    assert PlannedBatch(kind, QueryPosition(2), end, 9, ()).closes_ms(250) == 0

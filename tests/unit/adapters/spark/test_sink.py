@@ -35,9 +35,9 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
 from anabranch.ports import BatchDone
-from anabranch.processing.replica import PlannedBatch
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.planned_batch import PlannedBatch
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter
