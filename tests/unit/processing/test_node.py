@@ -27,7 +27,7 @@ from anabranch.process.settings import ServiceSettings
 from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
-from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
+from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
 from anabranch.processing.replica_start import SharedBeginRight
@@ -49,6 +49,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
+from anabranch.protocol.stage.shed_choice import CHOOSE_EVERY_MS
 from anabranch.protocol.stage.standby import YIELD_MS_MAX
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader

@@ -10,9 +10,10 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import losses, may_shed
-from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
+from anabranch.processing.node_load import NodeLoad
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
+from anabranch.protocol.stage.shed_choice import CHOOSE_EVERY_MS
 from harness.pipeline_files import loaded
 
 

@@ -32,17 +32,32 @@ Invariants:
     NL4 a limit rises by at most KEPT_RISE per decision, and only by RISE_LEAST or more.
     NL5 without limits at most one stage for each core corrects, the one with the smallest backlog
         first, and continues until it is done, late, or at a hole.
+    NL6 a node decides at most once in CHOOSE_EVERY_MS. What its other stages need is what they took
+        since its previous decision; at the first one they need nothing.
+    NL7 rows that other nodes left out count once: where the node's first stage on the way to an
+        output reads what lacks them. What the node's own stages leave out is part of the choice, so
+        the stages never take turns. What other nodes leave out behind them is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE
-from anabranch.protocol.stage.utility import STEP, SheddingStep, StageLoad, choose
+from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE, LoadDemand
+from anabranch.protocol.stage.utility import (
+    STEP,
+    Curve,
+    SheddingStep,
+    ShownLoss,
+    StageLoad,
+    choose,
+)
+
+CHOOSE_EVERY_MS: Final = 1_000
+"""Interval between two decisions of a node, in ms: a few batches of each stage."""
 
 FILLED: Final = 900
 """Use of a node's cores, in per mille, that the limits aim at. What is left is for the corrections
@@ -63,6 +78,76 @@ class StageDemand:
     """Whether its own delay makes its branch leave out rows."""
     backlog: int = 0
     """Number of rows that it has to correct, and can; 0 if it has no branch that left out rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageWay:
+    """Position of a stage in its pipeline, as far as its rows are worth something there."""
+
+    before: Collection[str]
+    """All stages whose results it reads, directly or through others."""
+    outputs: Sequence[tuple[Curve, frozenset[str]]]
+    """Each output that shows what is made from its results: utility by lost rows, and the other
+    stages on the ways to it through this one.
+    """
+
+
+class NodeDemands:
+    """Demands of the stages of one node, from one decision to the next. ``now_ms`` is monotonic."""
+
+    def __init__(self) -> None:
+        """Start before the first decision."""
+        self._decided_ms: int | None = None
+        self._before_ms: Mapping[str, float] = {}
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether to decide now (NL6)."""
+        return self._decided_ms is None or now_ms - self._decided_ms >= CHOOSE_EVERY_MS
+
+    def read(
+        self,
+        now_ms: int,
+        totals_ms: Mapping[str, float],
+        needs: Mapping[str, LoadDemand],
+        ways: Mapping[str, StageWay],
+    ) -> tuple[list[StageDemand], int]:
+        """Return the demands of the stages that may leave out rows, and the processor time that all
+        others take, in us per second, since the previous call.
+
+        Args:
+            now_ms: Now.
+            totals_ms: Processor time that each stage has taken so far, in ms.
+            needs: Needs of the stages that may leave out rows, where they are known.
+            ways: Position of each of these.
+        """
+        during_ms = 0 if self._decided_ms is None else now_ms - self._decided_ms
+        others_ms = sum(
+            total_ms - self._before_ms.get(stage, 0.0)
+            for stage, total_ms in totals_ms.items()
+            if stage not in needs
+        )
+        self._decided_ms, self._before_ms = now_ms, totals_ms
+        demands = [
+            StageDemand(
+                StageLoad(stage, need.cpu_us, _shown(stage, needs, ways)),
+                need.is_late,
+                need.backlog,
+            )
+            for stage, need in needs.items()
+        ]
+        return demands, int(1_000_000 * others_ms / during_ms) if during_ms else 0
+
+
+def _shown(
+    stage: str, needs: Mapping[str, LoadDemand], ways: Mapping[str, StageWay]
+) -> tuple[ShownLoss, ...]:
+    """Return what the outputs behind ``stage`` show of its rows (NL7)."""
+    own = needs.keys() & {stage, *ways[stage].before}
+    first = [each for each in own if own.isdisjoint(ways[each].before)]
+    shed = max(needs[each].inputs_shed for each in first)
+    return tuple(
+        ShownLoss(curve, shed, along & needs.keys()) for curve, along in ways[stage].outputs
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE
-from anabranch.protocol.stage.shed_choice import FILLED, ShedChoice, StageDemand
+from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE, LoadDemand
+from anabranch.protocol.stage.shed_choice import (
+    CHOOSE_EVERY_MS,
+    FILLED,
+    NodeDemands,
+    ShedChoice,
+    StageDemand,
+    StageWay,
+)
 from anabranch.protocol.stage.utility import STEP, Curve, ShownLoss, StageLoad
 
 DEAR = Curve(((0, 1_000), (1_000, 0)), is_concave=True)
@@ -108,3 +115,43 @@ def test_nl2_what_is_left_fits(loads: list[tuple[int, int]]) -> None:
         for stage, kept in limits.kept.items():
             assert not limits.are_set or kept <= before[stage] + KEPT_RISE
         before = dict(limits.kept)
+
+
+# -- what a node decides by
+
+
+def test_nl6_a_node_decides_once_in_an_interval() -> None:
+    node = NodeDemands()
+    assert node.is_due(5)
+    node.read(5, {}, {}, {})
+    assert not node.is_due(4 + CHOOSE_EVERY_MS)
+    assert node.is_due(5 + CHOOSE_EVERY_MS)
+
+
+def test_nl6_what_other_stages_took_since_the_previous_decision_is_what_they_need() -> None:
+    node, needs = NodeDemands(), {"s": LoadDemand(7, is_late=True, backlog=3)}
+    ways = {"s": StageWay((), ())}
+    assert node.read(0, {"whole": 900.0, "s": 50.0}, needs, ways)[1] == 0
+    demands, others_us = node.read(2_000, {"whole": 1_300.0, "new": 100.0, "s": 950.0}, needs, ways)
+    assert others_us == 250_000
+    assert demands == [StageDemand(StageLoad("s", 7, ()), is_late=True, backlog=3)]
+
+
+def test_nl7_what_other_nodes_left_out_before_counts_where_it_comes_in() -> None:
+    """``second`` reads ``first``; both read what other nodes have left out rows of."""
+    ways = {
+        "first": StageWay((), [(DEAR, frozenset({"second", "elsewhere"}))]),
+        "second": StageWay({"first", "elsewhere"}, [(DEAR, frozenset({"first", "elsewhere"}))]),
+        "third": StageWay({"elsewhere"}, [(CHEAP, frozenset({"elsewhere"}))]),
+    }
+    needs = {
+        "first": LoadDemand(1, is_late=False, inputs_shed=100),
+        "second": LoadDemand(1, is_late=False, inputs_shed=900),
+        "third": LoadDemand(1, is_late=False, inputs_shed=300),
+    }
+    demands, _ = NodeDemands().read(0, {}, needs, ways)
+    assert {each.load.stage: each.load.outputs for each in demands} == {
+        "first": (ShownLoss(DEAR, 100, frozenset({"second"})),),
+        "second": (ShownLoss(DEAR, 100, frozenset({"first"})),),
+        "third": (ShownLoss(CHEAP, 300, frozenset()),),
+    }
