@@ -14,7 +14,7 @@ only after its blocks are in the log and the record before it was accepted.
 Every other error raises and ends the process, and a restart recovers. Missing input is not an error
 of this process: a topic that was deleted, a partition without a leader, records that were deleted
 before they were read (``protocol.edge.missing_input``). The process then begins no epoch, reports
-what it waits for, and tries again every INPUT_AGAIN_MS.
+what it waits for, and tries again.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ from anabranch.process.cycle_collector import without_collection
 from anabranch.process.frame import ServiceStatus
 from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, AppendStep
-from anabranch.protocol.edge.handover import begins_by_start, goes_on, read_to, rest_upto
+from anabranch.protocol.edge.handover import first_offset, goes_on, read_to, rest_upto
 from anabranch.protocol.edge.ingestion import (
     LOOK_EVERY_MS,
     SourceMachine,
     SourceRules,
     blocks_left,
 )
+from anabranch.protocol.edge.missing_input import InputWait
 from anabranch.protocol.edge.schema_lookups import SchemaLookups
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.edge.source_batches import SourceBatches
@@ -67,7 +68,6 @@ from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
     InputAwaited,
-    InputMissing,
     RejectionReason,
     TooManyParts,
     Unavailable,
@@ -116,11 +116,6 @@ one small request.
 COUNT_KEPT_EVERY_MS: Final = 30_000
 """Interval between counts of a source's undeleted blocks, in ms. A count takes two requests per
 partition, and a source takes days to reach BLOCKS_KEPT_MAX.
-"""
-
-INPUT_AGAIN_MS: Final = 2_000
-"""Interval between attempts to begin while a source's input is missing, in ms. Each attempt takes a
-few requests to the broker.
 """
 
 REPLICA: Final = "0"
@@ -254,11 +249,7 @@ class IngestionService:
         self._epoch = 0
         self._wrong_unit = ""
         """Finding about the unit of the event times; empty if there is none."""
-        self._awaited = ""
-        """Reason why the source waits for its input; empty while it does not wait."""
-        self._is_missing = False
-        """Whether the input for which it waits is gone, as far as is known."""
-        self._try_next_ms = 0
+        self._wait = InputWait()
         self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, self._pipeline.topic_names.control("ingestion", stream), context.clock
@@ -331,7 +322,17 @@ class IngestionService:
         self._identities_next_ms = now_ms
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(there, before, is_new=is_new),
+            {
+                at: first_offset(
+                    at[1],
+                    bounds,
+                    source.start,
+                    before,
+                    partial(self._probe_reader.offset_from, TopicPartition(*at)),
+                    is_new=is_new,
+                )
+                for at, bounds in there.offsets.items()
+            },
             progress,
             now_ms,
             there.topic_ids,
@@ -347,7 +348,8 @@ class IngestionService:
             self._draft = self._draft_record()
             self._finish()
         self._reading: frozenset[tuple[str, int]] = frozenset()
-        self._awaited, self.status.error = "", None
+        self._wait.over()
+        self.status.error = None
         self._choose_partitions()
         self._report()
         context.logger.info(
@@ -395,27 +397,20 @@ class IngestionService:
         return progress, self._awaited_input.state(self._admin, self._probe_reader, progress)
 
     def _await_input(self, error: InputAwaited) -> None:
-        """Close everything that is open and begin to wait. ``error`` says why. Input that was
-        missing stays so while it cannot be asked for.
-        """
+        """Close everything that is open and begin to wait. ``error`` says why."""
         self._close()
-        why = str(error)
-        if why != self._awaited:
-            self._context.logger.warning("the source waits for its input", why=why)
-        self._is_missing = isinstance(error, InputMissing) or (
-            bool(self._awaited) and self._is_missing
-        )
-        self._awaited = why
-        self._try_next_ms = self._context.clock.monotonic_ms() + INPUT_AGAIN_MS
+        if self._wait.failed(error, self._context.clock.monotonic_ms()):
+            self._context.logger.warning("the source waits for its input", why=str(error))
         self._report_awaited()
 
     def _report_awaited(self) -> None:
         """Report in status and heartbeat that the source waits for its input."""
+        wait = self._wait
         self.status.state, self.status.waiting_for = "waiting", "its input"
-        self.status.error = self._awaited
-        if self._is_missing:
-            self.status.detail = {**self._counts, "input_missing": self._awaited}
-        self._send_heartbeat(INPUT_MISSING if self._is_missing else self.status.state)
+        self.status.error = wait.why
+        if wait.is_missing:
+            self.status.detail = {**self._counts, "input_missing": wait.why}
+        self._send_heartbeat(INPUT_MISSING if wait.is_missing else self.status.state)
 
     def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
         """Open the writers of the stream and begin an epoch. ``own`` is a reader of its log."""
@@ -446,12 +441,12 @@ class IngestionService:
         be read.
         """
         clock = self._context.clock
-        if self._awaited:
+        if self._wait.why:
             clock.sleep_ms(_AWAITING_PAUSE_MS)
-            if clock.monotonic_ms() < self._try_next_ms:
-                self._report_awaited()
-            else:
+            if self._wait.is_due(clock.monotonic_ms()):
                 self.start()
+            else:
+                self._report_awaited()
             return
         try:
             self._round()
@@ -753,24 +748,6 @@ class IngestionService:
             self._context.logger.info(
                 "found a partition", topic=at.topic, partition=at.partition, records=end - first
             )
-
-    def _first_offsets(
-        self, there: InputState, before: Sequence[EndedStream], *, is_new: bool
-    ) -> dict[tuple[str, int], int]:
-        """Return the first offset to read of each partition that no boundary record names.
-
-        The source's ``start`` applies only until the first boundary record, which names every
-        partition of the time: a partition added later is read from its beginning.
-        """
-        found: dict[tuple[str, int], int] = {}
-        for at, (first, end) in there.offsets.items():
-            begins = is_new and begins_by_start(at[1], before)
-            start = self._source.start if begins else "earliest"
-            if isinstance(start, int):
-                found[at] = self._probe_reader.offset_from(TopicPartition(*at), start)
-            else:
-                found[at] = end if start == "latest" else first
-        return found
 
     def _choose_partitions(self) -> None:
         """Assign the reader the partitions that the machine wants read now; log what changed."""

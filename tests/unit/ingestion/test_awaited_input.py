@@ -10,12 +10,12 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import (
     COMPARE_IDENTITIES_EVERY_MS,
-    INPUT_AGAIN_MS,
     IngestionService,
 )
 from anabranch.operating.give_up import GiveUpMissing
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
+from anabranch.protocol.edge.missing_input import INPUT_AGAIN_MS
 from anabranch.protocol.errors import ConfigurationError
 from harness.source_world import World
 from harness.sources import everything, pipeline, report

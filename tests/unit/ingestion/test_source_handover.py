@@ -314,7 +314,7 @@ def test_a_shard_that_is_given_up_before_it_recorded_a_position_goes_on_where_it
     world = Numbers(1, partitions=2)
     (old,) = world.start()
 
-    def died(*_: object) -> None:
+    def died(*_: object, **__: object) -> None:
         raise Unavailable("died after its epoch began")
 
     for partition in (0, 1):
@@ -323,7 +323,7 @@ def test_a_shard_that_is_given_up_before_it_recorded_a_position_goes_on_where_it
     old.stop()
     world.change(1, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(ingestion, "begins_by_start", died)
+        patched.setattr(ingestion, "first_offset", died)
         with pytest.raises(Unavailable, match="died after its epoch began"):
             world.process("reports.2-1")
     clock, entropy = world.clock, world.entropy

@@ -38,7 +38,9 @@ Invariants:
     HO2 an end changes nothing that is closed, and drops nothing that is open.
     HO3 a new stream has no row of a bucket that all old ones had closed.
     HO4 a partition that an old shard should have read, and has no position of, is read from its
-        beginning; but by the file's ``start`` where that shard never recorded a position.
+        beginning; but by the file's ``start`` where that shard never recorded a position. So is one
+        that is added to a topic later: the first record with positions names every partition of
+        its time, and ``start`` applies before it alone.
     HO5 all ends of a generation have the same number of heirs, or no new stream begins.
     HO6 with the streams before it a generation has all rows of the buckets after ``rest_upto``.
     HO7 any shard ends an old stream where the first one does not; and either it has ended in time,
@@ -49,7 +51,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -260,8 +262,28 @@ def is_used_up(log_state: LogState, trim_point: int) -> bool:
     return log_state.heirs > 0 and trim_point >= upto
 
 
-def begins_by_start(partition: int, before: Sequence[EndedStream]) -> bool:
-    """Return whether a partition without a known position begins where the pipeline file lets a new
-    source begin (HO4).
+def first_offset(
+    partition: int,
+    there: tuple[int, int],
+    start: str | int,
+    before: Sequence[EndedStream],
+    offset_from: Callable[[int], int],
+    *,
+    is_new: bool,
+) -> int:
+    """Return the first offset to read of a partition that no boundary record names (HO4).
+
+    Args:
+        partition: Number of the partition.
+        there: Its first offset and its end.
+        start: Where the pipeline file lets a new source begin: ``earliest``, ``latest`` or a time,
+            in ms.
+        before: Ended streams of the previous generation of shards, if there is one.
+        offset_from: Function that returns the partition's first offset of a time.
+        is_new: Whether the shard has recorded no positions yet.
     """
-    return all(not each.positions for each in before if each.shard.has(partition))
+    first, end = there
+    was_read = any(each.positions for each in before if each.shard.has(partition))
+    if not is_new or was_read or start == "earliest":
+        return first
+    return end if isinstance(start, str) else offset_from(start)

@@ -26,6 +26,9 @@ Invariants:
     MI2 ``missing`` is empty if, and only if, each recorded position can be read on from.
     MI3 after ``given_up_missing`` nothing is missing in the same input, no partition goes back in
         its topic, and one of which nothing was missing stays where it is.
+    MI4 input that was missing counts as missing until the source has begun anew: that it cannot be
+        asked for meanwhile does not bring it back.
+    MI5 a source that waits tries to begin every INPUT_AGAIN_MS, from the last failure on.
 """
 
 from __future__ import annotations
@@ -35,7 +38,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from anabranch.protocol.errors import InputAwaited, InputMissing
 from anabranch.protocol.log.records import InputPosition
+
+INPUT_AGAIN_MS: Final = 2_000
+"""Interval between attempts to begin while a source's input is missing, in ms. Each attempt takes a
+few requests to the broker.
+"""
 
 NAMED_MAX: Final = 5
 """Missing ranges that a message names; further ones are counted."""
@@ -162,3 +171,33 @@ def described(source: str, found: Sequence[MissingInput]) -> str:
         f"source {source} waits, since input is missing: {names}{more}. If it cannot be brought"
         f" back: 'anabranch give-up {source} --missing' goes on without it"
     )
+
+
+class InputWait:
+    """Wait of a source for its input. ``now_ms`` is monotonic. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Start without a wait."""
+        self.why = ""
+        """Reason for which the source waits; empty: it does not wait."""
+        self.is_missing = False
+        """Whether the input is gone, as far as is known (MI4)."""
+        self._try_next_ms = 0
+
+    def failed(self, error: InputAwaited, now_ms: int) -> bool:
+        """Begin to wait, or continue, because the source could not read, or begin. Return whether
+        the reason is a new one.
+        """
+        is_news = str(error) != self.why
+        self.why = str(error)
+        self.is_missing = self.is_missing or isinstance(error, InputMissing)
+        self._try_next_ms = now_ms + INPUT_AGAIN_MS
+        return is_news
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether to try to begin now (MI5)."""
+        return now_ms >= self._try_next_ms
+
+    def over(self) -> None:
+        """End the wait: the source has begun. Idempotent."""
+        self.why, self.is_missing = "", False

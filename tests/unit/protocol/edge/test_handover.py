@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,9 @@ from anabranch.protocol.edge.handover import (
     Attempts,
     EndedStream,
     SourceStream,
-    begins_by_start,
     end,
     ended,
+    first_offset,
     goes_on,
     is_used_up,
     rest_upto,
@@ -114,10 +115,35 @@ def test_ho1_every_position_is_taken_over_once(old: int, new: int, partitions: i
     assert sorted(taken, key=lambda each: each.partition) == list(map(position, range(partitions)))
 
 
+def begins(partition: int, before: Sequence[EndedStream], *, is_new: bool = True) -> int:
+    """Return where a partition from 3 to 90 is read from by a file that says ``latest``."""
+    return first_offset(partition, (3, 90), "latest", before, unasked, is_new=is_new)
+
+
+def unasked(_start_ms: int) -> int:
+    raise AssertionError("the file names no time")
+
+
 def test_ho4_only_what_nobody_should_have_read_begins_as_the_file_says() -> None:
     before = [stream(0, 2, 0, 2), stream(1, 2)]
-    assert [begins_by_start(p, before) for p in (3, 4, 5)] == [True, False, True]
-    assert begins_by_start(0, []), "a source that is new"
+    assert [begins(p, before) for p in (3, 4, 5)] == [90, 3, 90]
+    assert begins(0, []) == 90, "a source that is new"
+
+
+def test_ho4_a_partition_that_is_added_later_is_read_from_its_beginning() -> None:
+    assert begins(3, [], is_new=False) == 3
+
+
+@pytest.mark.parametrize(("start", "offset"), [("earliest", 3), ("latest", 90), (1_700, 41)])
+def test_ho4_a_new_source_begins_where_its_file_says(start: str | int, offset: int) -> None:
+    asked: list[int] = []
+
+    def offset_from(start_ms: int) -> int:
+        asked.append(start_ms)
+        return 41
+
+    assert first_offset(0, (3, 90), start, [], offset_from, is_new=True) == offset
+    assert asked == ([start] if offset == 41 else [])
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.edge.missing_input import (
+    INPUT_AGAIN_MS,
     NAMED_MAX,
     InputState,
+    InputWait,
     Lost,
     MissingInput,
     described,
@@ -16,6 +18,7 @@ from anabranch.protocol.edge.missing_input import (
     missing,
     replaced_topic,
 )
+from anabranch.protocol.errors import InputAwaited, InputMissing
 from anabranch.protocol.log.records import InputPosition
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -112,3 +115,27 @@ def test_mi3_nothing_is_missing_afterwards_and_nothing_else_moves(
         else:
             first, end = offsets["t", each.partition]
             assert first <= each.offset_next <= end
+
+
+def test_mi4_what_was_missing_stays_so_until_the_source_has_begun_anew() -> None:
+    wait = InputWait()
+    assert wait.failed(InputAwaited("no answer"), 0)
+    assert (wait.why, wait.is_missing) == ("no answer", False)
+    assert wait.failed(InputMissing("offsets 3 to 8"), 1)
+    assert wait.is_missing
+    assert wait.failed(InputAwaited("no answer"), 2)
+    assert (wait.why, wait.is_missing) == ("no answer", True)
+    assert not wait.failed(InputAwaited("no answer"), 3), "it was said before"
+    wait.over()
+    assert (wait.why, wait.is_missing) == ("", False)
+    assert wait.failed(InputAwaited("no answer"), 4)
+    assert not wait.is_missing
+
+
+def test_mi5_a_source_tries_again_from_its_last_failure_on() -> None:
+    wait = InputWait()
+    wait.failed(InputAwaited("no answer"), 100)
+    assert not wait.is_due(99 + INPUT_AGAIN_MS)
+    assert wait.is_due(100 + INPUT_AGAIN_MS)
+    wait.failed(InputAwaited("no answer"), 200)
+    assert not wait.is_due(199 + INPUT_AGAIN_MS)
