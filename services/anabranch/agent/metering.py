@@ -1,6 +1,5 @@
-"""Meter of moved stages: measures their load slot by slot and writes it into the ledgers. The
-seller states what its node processed, the buyer what the seller's node processed. For a resold
-stage that is each node which its seller named and which the owner's file allows.
+"""Meter of moved stages: measures their load slot by slot and writes it into the ledgers
+(``protocol.federation.slot_figures``).
 
 A crash loses the slots that were not observed entirely: for those the other side's figure counts.
 """
@@ -14,10 +13,8 @@ from typing import TYPE_CHECKING, Final
 from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Ledger, Metered
-from anabranch.protocol.federation.metering import overlap_ms
 from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
-from anabranch.protocol.federation.silence import MEASURED_AFTER_MS
-from anabranch.protocol.federation.stage_moves import nodes_of
+from anabranch.protocol.federation.slot_figures import SlotStep, first_slot, slot_figure
 
 if TYPE_CHECKING:
     from anabranch.agent.stage_logs import StageLogs
@@ -66,30 +63,29 @@ class Meter:
         self, contract_id: str, ledger: Ledger, movement: Movement, logs: StageLogs, is_seller: bool
     ) -> bool:
         """Write the figures of one movement's slots. Return whether there are no further ones."""
-        contract = ledger.movements.contract(movement.version)
-        meter_ms, name = contract.audit.meter_ms, movement.movement_id
-        is_over = movement.state is MovementState.OVER
-        first = self._next.get(
-            name, max(movement.started_ms, self._begun_ms[contract_id]) // meter_ms
-        )
+        contract, name = ledger.movements.contract(movement.version), movement.movement_id
+        begun_ms, meter_ms = self._begun_ms[contract_id], contract.audit.meter_ms
+        first = self._next.get(name, first_slot(movement, meter_ms, begun_ms))
         for slot in range(first, first + _SLOTS_AT_ONCE):
             self._next[name] = slot
-            if is_over and slot * meter_ms >= movement.ended_ms:
-                return True
-            if (slot + 1) * meter_ms + MEASURED_AFTER_MS > self._clock.now_ms():
-                return False
-            if not logs.workload.is_over(slot, meter_ms):
-                return False
-            ran_ms = overlap_ms(
-                slot, meter_ms, movement.started_ms, movement.ended_ms if is_over else None
+            found = slot_figure(
+                slot,
+                movement,
+                contract,
+                logs.workload,
+                logs.allowed,
+                self._clock.now_ms(),
+                is_seller=is_seller,
             )
-            nodes = nodes_of(movement, contract.seller, logs.allowed)
-            units = logs.workload.units(slot, meter_ms, nodes, ran_ms)
-            # A seller that processed nothing states nothing, which counts as silence; its buyer
-            # states zero.
-            says = logs.workload.has_made(slot, meter_ms, nodes) or not is_seller
-            if units is None or not says or not ran_ms:
-                continue
-            if not self._ledgers.write(Metered(contract_id, name, self._participant, slot, units)):
-                return False  # its outcome is unknown: it is written again, before the next one
+            match found.step:
+                case SlotStep.DONE:
+                    return True
+                case SlotStep.WAIT:
+                    return False
+                case SlotStep.STATE:
+                    entry = Metered(contract_id, name, self._participant, slot, found.units)
+                    if not self._ledgers.write(entry):
+                        return False  # its outcome is unknown: it is written again, before the next
+                case SlotStep.SKIP:
+                    pass
         return False

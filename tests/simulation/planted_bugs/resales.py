@@ -42,8 +42,8 @@ RESALES: Final = (
     ),
     Mutant(
         "sold_on_is_not_metered",
-        "agent.metering:Meter._movement",
-        "nodes_of(movement, contract.seller, logs.allowed)",
+        "protocol.federation.slot_figures:slot_figure",
+        "nodes_of(movement, contract.seller, allowed)",
         "nodes_of(movement, contract.seller, ())",
         "FZ4",
         (RESALE,),
