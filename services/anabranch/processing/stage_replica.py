@@ -49,7 +49,8 @@ from anabranch.protocol.control.records import (
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.limits import BUCKET_MAX, HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.standby import STANDING_BY, StandbyProcess
+from anabranch.protocol.stage.busy_time import reported_load
+from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.recompute_client import RecomputeClient
@@ -457,20 +458,14 @@ class StageReplica:
         ``state``: that of its slot, which knows whether it has ended.
         """
         runner, own = self._runner, self._own
-        # Not before its first batch, which takes long in a Spark that has just started.
-        leads = runner is not None and not self._ended and state in ("running", "waiting")
-        busy = None if runner is None else runner.read_busy()
-        return ReplicaLoad(
+        return reported_load(
             own.stage_name,
             own.process,
             state,
-            leads=leads,
-            stands_by=own.is_passive and not leads and state == STANDING_BY,
-            busy_permille=0 if busy is None else busy.busy_permille,
-            rows_per_s=0 if busy is None else busy.rows_per_s,
-            behind=0 if runner is None else runner.behind(),
-            is_cold=busy is not None and busy.is_cold,
-            need_permille=0 if busy is None else busy.need_permille,
+            None if runner is None else runner.read_busy(),
+            0 if runner is None else runner.behind(),
+            is_passive=own.is_passive,
+            has_ended=self._ended,
         )
 
     def stop(self) -> None:

@@ -30,6 +30,9 @@ Invariants:
         read, else of those of an earlier read while another one runs. A running batch raises it
         once it has taken longer than that for what it will close. It is that of stable batches
         where one ended or runs, else that of a branch's, and 0 where there is neither.
+    BT6 a replica counts as running on its node once its first batch has ended, which takes long in
+        a Spark that has just started, and until its process ends. A process of a passive stage that
+        is ready to become the primary stands by there, and is no primary.
 """
 
 from __future__ import annotations
@@ -37,7 +40,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch.protocol.control.records import ReplicaLoad
 from anabranch.protocol.stage.load_control import COLD_BATCHES
+from anabranch.protocol.stage.standby import STANDING_BY
+
+_LEADING_STATES: Final = ("running", "waiting")
+"""States of a replica, as ``status`` shows them, in which its first batch has ended."""
 
 COLD_MS_MAX: Final = 60_000
 """Time, in ms, from the begin of the first batch with rows after which none is cold: what takes so
@@ -181,3 +189,41 @@ class BusyTime:
         if self._cold and self._counted_ms < min(now_ms, self._warm_from_ms):
             self._is_cold = True
         self._counted_ms = now_ms
+
+
+def reported_load(
+    stage: str,
+    process: str,
+    state: str,
+    busy: BusyRead | None,
+    behind: int,
+    *,
+    is_passive: bool,
+    has_ended: bool,
+) -> ReplicaLoad:
+    """Return the load that a node reports of a replica (BT6).
+
+    Args:
+        stage: Name of the stage.
+        process: Name of the replica, or of the process of a passive stage.
+        state: State of the replica on the node, as ``status`` shows it.
+        busy: What was measured since the previous report; None: no epoch of this process has begun,
+            or its stream has ended.
+        behind: Number of buckets that are complete on all inputs and not closed.
+        is_passive: Whether processes of the stage stand by while one of them runs it.
+        has_ended: Whether the process has ended.
+    """
+    leads = busy is not None and not has_ended and state in _LEADING_STATES
+    measured = BusyRead(0, 0, 0) if busy is None else busy
+    return ReplicaLoad(
+        stage,
+        process,
+        state,
+        leads=leads,
+        stands_by=is_passive and state == STANDING_BY,
+        busy_permille=measured.busy_permille,
+        rows_per_s=measured.rows_per_s,
+        behind=behind,
+        is_cold=measured.is_cold,
+        need_permille=measured.need_permille,
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.stage.busy_time import COLD_MS_MAX, BusyRead, BusyTime
+import pytest
+
+from anabranch.protocol.control.records import ReplicaLoad
+from anabranch.protocol.stage.busy_time import COLD_MS_MAX, BusyRead, BusyTime, reported_load
 from anabranch.protocol.stage.load_control import COLD_BATCHES
 
 
@@ -143,3 +146,43 @@ def test_a_batch_that_failed_is_not_measured() -> None:
     busy.began("q", 9, 14_000, 100)
     busy.dropped("q", 15_000)
     assert busy.read(15_000).need_permille == 0
+
+
+READ = BusyRead(2_000, 500, 30, is_cold=True, need_permille=700)
+
+
+def reported(state: str, busy: BusyRead | None = READ, **facts: bool) -> ReplicaLoad:
+    given = {"is_passive": False, "has_ended": False} | facts
+    return reported_load("s", "0", state, busy, 4, **given)
+
+
+def test_bt6_a_replica_runs_on_its_node_from_its_first_batch_to_its_end() -> None:
+    assert reported("running") == ReplicaLoad(
+        "s",
+        "0",
+        "running",
+        leads=True,
+        stands_by=False,
+        busy_permille=250,
+        rows_per_s=15,
+        behind=4,
+        is_cold=True,
+        need_permille=700,
+    )
+    assert reported("waiting").leads
+    assert not reported("starting").leads
+    ended = reported("running", has_ended=True)
+    assert (ended.leads, ended.busy_permille) == (False, 250)
+    without = reported("running", None)
+    assert (without.leads, without.busy_permille, without.need_permille) == (False, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_passive", "stands_by"),
+    [("standby", True, True), ("standby", False, False), ("starting", True, False)],
+)
+def test_bt6_a_process_that_is_ready_stands_by(
+    state: str, *, is_passive: bool, stands_by: bool
+) -> None:
+    found = reported(state, None, is_passive=is_passive)
+    assert (found.leads, found.stands_by) == (False, stands_by)
