@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from anabranch.pipeline.document import MISSING, Document, Place, shown
-from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import (
     PARTS_PER_MILLION,
@@ -59,19 +58,11 @@ audit: {meter: 1s, tolerance_ppm: 50000, sample_ppm: 10000, settle: 1m}
 """Example file, to start from."""
 
 
-def load_contract(path: Path | str) -> Contract:
-    """Return the contract in the file at ``path``.
+def contract_of(path: Path, root: object) -> Contract:
+    """Return the contract in ``root``, the content of the file at ``path``.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
-    """
-    path = Path(path)
-    return contract_of(path, read_yaml(path, "contract"))
-
-
-def contract_of(path: Path, root: object) -> Contract:
-    """Return the contract in ``root``, the content of the file at ``path``; otherwise as
-    ``load_contract``.
     """
     walk = _ContractReader(path, root)
     contract = walk.contract()

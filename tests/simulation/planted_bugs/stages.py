@@ -240,7 +240,7 @@ STAGES: Final = (
     Mutant(
         "waits_too_long",
         "protocol.stage.availability:waits_of",
-        "max_delay_ms - SLACK_MS - height * hop_ms",
+        "max_delay_ms - SLACK_MS - height * HOP_MS",
         "2 * max_delay_ms",
         "docs/concepts.md",
         by=("delays",),

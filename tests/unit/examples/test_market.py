@@ -11,9 +11,10 @@ from typing import Any
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.federation.contract_file import load_contract
+from anabranch.federation.stream_file import load_terms
 from anabranch.federation.tables import ledgers_of, movements_of
 from anabranch.pipeline.file import load
+from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.stage_moves import reason_against
 from examples.market import oracle
@@ -26,8 +27,14 @@ BEGINS_MS = 1_796_126_400_000
 """2026-12-01 12:00 UTC."""
 
 
+def terms() -> Contract:
+    found = load_terms(TERMS)
+    assert isinstance(found, Contract)
+    return found
+
+
 def test_both_may_trade_under_the_contract() -> None:
-    contract = load_contract(TERMS)
+    contract = terms()
     north, south = (load(EXAMPLES / f"{name}.yaml") for name in ("north", "south"))
     assert north.federation is not None
     assert south.federation is not None
@@ -55,7 +62,7 @@ def begun(folder: Path, *, are_signers_named: bool = True) -> TradingWorld:
         are_signers_named=are_signers_named,
     )
     for party in ("north", "south"):
-        world.book.say(party, load_contract(TERMS))
+        world.book.say(party, terms())
     world.start("north", "south")
     return world
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.federation.contract_file import EXAMPLE, load_contract
+from anabranch.federation.contract_file import EXAMPLE, contract_of
+from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contracts import MoveClauses, defects
+from anabranch.protocol.federation.contracts import Contract, MoveClauses, defects
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.stage.owners_checkpoint import Transfer
 from harness.markets import CONTRACT
@@ -25,8 +26,12 @@ def written(folder: Path, *changes: tuple[str, str], text: str = EXAMPLE) -> Pat
     return path
 
 
+def load(path: Path) -> Contract:
+    return contract_of(path, read_yaml(path, "contract"))
+
+
 def test_the_example_is_a_contract(tmp_path: Path) -> None:
-    found = load_contract(written(tmp_path))
+    found = load(written(tmp_path))
     assert list(defects(found)) == []
     assert (found.contract_id, found.buyer, found.seller) == ("north-south", "north", "south")
     assert (found.version, found.fixed_price, found.floor) == (1, 1_000, 800)
@@ -65,24 +70,22 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_reported_with_its_key(tmp_path: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        load_contract(written(tmp_path, (old, new)))
+        load(written(tmp_path, (old, new)))
     assert says in str(raised.value)
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        load_contract(
-            written(tmp_path, ("min_hold: 10s", "min_hold: x"), ("meter: 1s", "meter: y"))
-        )
+        load(written(tmp_path, ("min_hold: 10s", "min_hold: x"), ("meter: 1s", "meter: y")))
     assert len(str(raised.value).splitlines()) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "\ttab", "contract: north-south"])
 def test_what_is_no_contract_is_reported(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"contract\.yaml"):
-        load_contract(written(tmp_path, text=text))
+        load(written(tmp_path, text=text))
 
 
 def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the contract cannot be read"):
-        load_contract(tmp_path / "none.yaml")
+        load(tmp_path / "none.yaml")

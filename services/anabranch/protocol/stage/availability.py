@@ -218,19 +218,17 @@ class Ahead(NamedTuple):
         return self._replace(height=self.height + 1)
 
 
-def strictest(outputs: Iterable[Ahead], *, hop_ms: int = HOP_MS) -> Ahead | None:
+def strictest(outputs: Iterable[Ahead]) -> Ahead | None:
     """Return the output that leaves a stage the least time to wait (AV10); None if there is
     none.
 
     ``outputs``: the outputs behind the stage. It is enough to pass the strictest output behind each
     reader of the stage.
     """
-    return min(outputs, key=lambda each: each.max_delay_ms - each.height * hop_ms, default=None)
+    return min(outputs, key=lambda each: each.max_delay_ms - each.height * HOP_MS, default=None)
 
 
-def waits_of(
-    max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS
-) -> Waits:
+def waits_of(max_delay_ms: int, normal_ms: int, depth: int, height: int) -> Waits:
     """Return the waiting times of one stage.
 
     Args:
@@ -241,15 +239,14 @@ def waits_of(
             not, at HOP_MS each (``InputLags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to that output on the longest path, itself included.
-        hop_ms: Time that a stage takes from its input to its output.
     """
-    first_ms = normal_ms + max(hop_ms, max_delay_ms - SLACK_MS - height * hop_ms)
-    return Waits(first_ms, min(first_ms, normal_ms + hop_ms * (1 + depth)))
+    first_ms = normal_ms + max(HOP_MS, max_delay_ms - SLACK_MS - height * HOP_MS)
+    return Waits(first_ms, min(first_ms, normal_ms + HOP_MS * (1 + depth)))
 
 
-def delay_bound_ms(height: int, *, hop_ms: int = HOP_MS) -> int:
+def delay_bound_ms(height: int) -> int:
     """Return the smallest ``max_delay``, in ms, that a path of ``height`` stages can meet."""
-    return SLACK_MS + (height + 1) * hop_ms
+    return SLACK_MS + (height + 1) * HOP_MS
 
 
 TIMER_STEPS_MAX: Final = 8_192

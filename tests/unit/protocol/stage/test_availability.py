@@ -122,27 +122,27 @@ class TestWaits:
             250 + 3_000 - SLACK_MS - 2 * HOP_MS, 250 + HOP_MS
         )
 
-    @pytest.mark.parametrize("max_delay_ms", [0, 500, 2_200, 3_000, 60_000])
+    @pytest.mark.parametrize("max_delay_ms", [0, 500, 2_200, 3_000, 3_400, 60_000])
     def test_a_chain_waits_once(self, max_delay_ms: int) -> None:
         """Stage i of k gives up one hop before stage i + 1, and never waits less than one hop
         for a bucket.
         """
-        chain = [waits_of(max_delay_ms, 250, i, 4 - i, hop_ms=100) for i in range(4)]
+        chain = [waits_of(max_delay_ms, 250, i, 4 - i) for i in range(4)]
         for before, after in pairwise(chain):
-            assert after.first_ms - before.first_ms in {0, 100}
-        if max_delay_ms >= delay_bound_ms(4, hop_ms=100):
+            assert 0 <= after.first_ms - before.first_ms <= HOP_MS
+        if max_delay_ms >= delay_bound_ms(4):
             assert [w.first_ms for w in chain] == [
-                250 + max_delay_ms - SLACK_MS - (4 - i) * 100 for i in range(4)
+                250 + max_delay_ms - SLACK_MS - (4 - i) * HOP_MS for i in range(4)
             ]
-            assert chain[-1].first_ms + 100 + SLACK_MS <= 250 + max_delay_ms, (
+            assert chain[-1].first_ms + HOP_MS + SLACK_MS <= 250 + max_delay_ms, (
                 "the last one's result is there in time"
             )
-        assert all(250 + 100 <= w.next_ms <= w.first_ms for w in chain)
+        assert all(250 + HOP_MS <= w.next_ms <= w.first_ms for w in chain)
 
     def test_the_bound_is_the_least_that_leaves_the_first_stage_a_hop(self) -> None:
-        least = delay_bound_ms(3, hop_ms=100)
-        assert waits_of(least, 250, 0, 3, hop_ms=100).first_ms == 350
-        assert least - SLACK_MS - 3 * 100 == 100
+        least = delay_bound_ms(3)
+        assert waits_of(least, 250, 0, 3).first_ms == 250 + HOP_MS
+        assert least - SLACK_MS - 3 * HOP_MS == HOP_MS
         assert delay_bound_ms(1) == SLACK_MS + 2 * HOP_MS
 
 
