@@ -65,7 +65,8 @@ Invariants:
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
     TO3 offsets never fall, unless a block topic begins anew at 0, since a broker has lost its disk:
-        then TO1 holds.
+        then TO1 holds; or a tentative record names blocks written before those of stable records
+        whose buckets are trimmed. These may be deleted before that record comes.
     TO4 memory is that of the parts of buckets above the trim point, summed up by bucket and
         partition.
 """

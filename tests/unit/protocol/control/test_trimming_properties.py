@@ -61,6 +61,8 @@ class World:
         self.published: dict[Place, int] = {}
         """Trim points that the running manager has published."""
         self.deleted: dict[Place, int] = {}
+        self.tentative: set[tuple[Place, int]] = set()
+        """Places and first offsets of the parts that tentative records have named."""
         self.writers = [Writer(name, epoch) for epoch, name in enumerate(WRITERS)]
         self.now_ms = 1_000_000
         self.offset = 0
@@ -113,6 +115,7 @@ class World:
                 branch=(writer.epoch, 1),
             )
             writer.branch_tip, writer.branch_closed = ident, closed
+            self.tentative |= {((writer.name, part.partition), part.offset_first) for part in parts}
         else:
             record = BoundaryRecord(writer.name, writer.epoch, ident, writer.tip, closed, parts)
             writer.tip, writer.closed = ident, closed
@@ -173,7 +176,8 @@ class World:
             self.now_ms, {"s": self.log_state.upto}, wall_ms=self.now_ms
         ):
             for place, offset in self.offsets.below(point.bucket).items():
-                assert offset >= self.published.get(place, 0), "TO3"
+                is_named_late = (place, offset) in self.tentative
+                assert offset >= self.published.get(place, 0) or is_named_late, "TO3"
                 assert offset <= self.ends[place]
                 self.published[place] = offset
                 self.deleted[place] = max(offset, self.deleted.get(place, 0))
