@@ -346,7 +346,8 @@ class Node:
             placement.poll()
         places = placement.places
         placed = [label for label in places.of_node(self._node) if self._is_wanted(label)]
-        self._kept.difference_update(placed)
+        # A half that waits for its new node stops, too, when its attempt is withdrawn (HG1).
+        self._kept = {*filter(self._is_wanted, self._kept)}.difference(placed)
         self._leaving.difference_update(placed)
         for label, each in list(self._hosted.items()):
             if each.is_over:

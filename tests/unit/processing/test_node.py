@@ -319,6 +319,20 @@ def test_a_shard_that_was_split_does_not_count_for_what_its_node_has_reached(wor
     assert (node.status.last_bucket_ms, node.status.lag_ms) == (900, 50)
 
 
+@pytest.mark.parametrize("world", ["halved"], indirect=True)
+def test_hg1_a_half_that_moves_away_stops_when_its_attempt_is_withdrawn(world: World) -> None:
+    """Its new node runs it no more, and so would never end it here."""
+    old, all_three = world.node(OLD), {"s.0": "running", "s.0.0": "running", "s.1.0": "running"}
+    world.record(SplitStep("s", Step.WANTED, 5))
+    becomes(old, all_three)
+    world.move(NEW, label="s.1.0")
+    becomes(old, all_three)
+    world.record(SplitStep("s", Step.WITHDRAWN, 6, 5, "bucket 3 differs", 3))
+    becomes(old, {"s.0": "running"})
+    world.move(OLD, label="s.1.0")
+    becomes(old, {"s.0": "running"})
+
+
 def test_a_move_is_withdrawn_by_the_node_that_runs_the_replica(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
