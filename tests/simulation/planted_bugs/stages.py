@@ -489,8 +489,9 @@ STAGES: Final = (
     Mutant(
         "rest_is_given_up_before_the_lower_claim_is_heard",
         "protocol.log.timeline:_lower_claim",
-        "while bucket < claimed and not (yield LowerClaim(bucket)):\n        yield CheckEpoch()",
-        "if bucket < claimed:\n        yield LowerClaim(bucket)",
+        "while bucket < claimed and not (yield LowerClaim(bucket)):\n        yield CheckEpoch()\n"
+        "    return bucket < claimed",
+        "if bucket < claimed:\n        yield LowerClaim(bucket)\n    return False",
         "TI11",
         (UNHEARD_CLAIM,),
         scenario="passive",

@@ -42,9 +42,10 @@ Invariants:
         plan, which may decide what is given up.
     TI11 the new timeline of a process that claims a checkpoint of its own, as a standby does
         (``protocol.stage.standby``), holds no less of the input than is claimed: a lower claim is
-        in the log before the timeline file is written. Trimming counts on the claim even if the
-        process is killed then. A replica without standbys claims nothing for a process: its newest
-        epoch speaks for it (``protocol.control.trimming``, TM5).
+        in the log before the timeline file is written, and before the last check that the input
+        after the checkpoint exists: until then trimming may delete it. Trimming counts on the claim
+        even if the process is killed then. A replica without standbys claims nothing for a process:
+        its newest epoch speaks for it (``protocol.control.trimming``, TM5).
 """
 
 from __future__ import annotations
@@ -506,10 +507,13 @@ def failover_steps(
                 continue
             yield Create(name)
             timeline = Timeline.fresh(epoch)
-        if (yield FindNewest()) == found:
+        if (yield FindNewest()) != found:
+            continue
+        # A lower claim comes after the check for missing blocks, which trimming may have deleted
+        # between the two.
+        if not (yield from _lower_claim(timeline, own)):
             break
     timeline = replace(timeline, plan=own.state.plan)
-    yield from _lower_claim(timeline, own)
     # The file first: from here on the next process finds this directory. Older directories are
     # removed only after that, and only if no newer process has begun.
     yield Write(timeline)
@@ -520,17 +524,18 @@ def failover_steps(
     return timeline
 
 
-def _lower_claim(timeline: Timeline, own: OwnChain) -> Generator[Step, Answer, None]:
+def _lower_claim(timeline: Timeline, own: OwnChain) -> Generator[Step, Answer, bool]:
     """Lower the claim of the process to what ``timeline`` holds at its start, if that is less, and
-    wait until the log has the lower one (TI11).
+    wait until the log has the lower one (TI11). Return whether it was more.
     """
     claimed = own.claimed()
     if not claimed:
-        return
+        return False
     bucket = yield FindBucket(timeline.name, timeline.start_batch)
     assert isinstance(bucket, int)  # noqa: S101 - the answer to FindBucket
     while bucket < claimed and not (yield LowerClaim(bucket)):
         yield CheckEpoch()
+    return bucket < claimed
 
 
 def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:

@@ -63,6 +63,8 @@ class Disk:
     bases: dict[tuple[str, BatchId], int] = field(default_factory=dict)
     gone_upto: int = -2
     """Blocks that come after batches up to this one are deleted."""
+    gone_with_claim: int = -2
+    """The same, from when it lowers its claim on."""
     vanishing: set[str] = field(default_factory=set)
     copies_left: int = 100
     recomputed: bool = False
@@ -143,6 +145,7 @@ class Disk:
                 assert name == NAME
                 return max(0, 10 * batch)
             case LowerClaim(bucket):
+                self.gone_upto = max(self.gone_upto, self.gone_with_claim)
                 self.refusals -= 1
                 if self.refusals >= 0:
                     return False
@@ -403,7 +406,20 @@ def test_ti11_who_begins_with_less_than_it_claims_says_so_first(start: int, refu
         lower,
         *[CheckEpoch(), lower] * refusals,
     ]
-    assert isinstance(disk.steps[first + 1 + 2 * refusals], Write)
+    rest = disk.named()[first + 1 + 2 * refusals :]
+    assert "LowerClaim" not in rest
+    assert "FindMissing" in rest[: rest.index("Write")], "trimming may have passed it before"
+
+
+def test_ti11_what_is_deleted_before_the_lower_claim_is_heard_is_not_gone_on_from() -> None:
+    """It takes what a peer has, as if the blocks had been missing when it began."""
+    disk = own(5, 4, 3)
+    disk.claimed, disk.chain, disk.gone_with_claim = 50, {BatchId(OLD, 3)}, 3
+    disk.peers = {"1": Timeline("000000000004-000000", -1, None, floor=-1)}
+    disk.batches["000000000004-000000"] = [7]
+    disk.bases = {("1", BatchId("000000000004-000000", 7)): 70}
+    assert disk.run() == Timeline.from_peer(NAME, 7, 70)
+    assert disk.named().count("LowerClaim") == 1
 
 
 @pytest.mark.parametrize("claimed", [0, 40, 50])
