@@ -351,6 +351,23 @@ def test_who_begins_anew_with_less_holds_back_what_its_last_epoch_held(
     assert trimming.check([*claims, said(31, "a", 5, 2)], [(32, "s", 5)], {"s": ["a"]}, 60, 0) == []
 
 
+@pytest.mark.parametrize(
+    ("heard_ms", "count"),
+    [(0, 1), (10, 1), (11, 0), (None, 0)],
+    ids=["at once", "soon", "late", "?"],
+)
+def test_who_lowers_its_claim_holds_back_what_it_claimed_before(
+    heard_ms: int | None, count: int
+) -> None:
+    """Rule TM10. The trimming process hears of it ``heard_ms`` later."""
+    lower = said(20, "a", 3)._replace(is_lowered=True)
+    claims = [said(10, "a", 5), lower]
+    found = trimming.check(claims, [(30, "s", 5)], {"s": ["a"]}, 60, heard_ms)
+    assert len(found) == count
+    assert trimming.check(claims, [(30, "s", 3)], {"s": ["a"]}, 60, heard_ms) == []
+    assert trimming.check([*claims, said(25, "a", 5)], [(30, "s", 5)], {"s": ["a"]}, 60, 0) == []
+
+
 def test_nothing_trimmed_though_all_hold_it_is_found() -> None:
     claims, points = [said(10, "a", 5), said(20, "b", 7), said(40, "a", 6)], [(30, "s", 5)]
     assert trimming.check_goes_on(claims, points, {"s": ["a", "b"], "t": ["c"]}, 25) == []

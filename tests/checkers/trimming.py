@@ -16,6 +16,8 @@ class SyncedClaim(NamedTuple):
     """It holds its input for good up to this one."""
     life: int = 0
     """Number of the life of its log, in which epochs count anew."""
+    is_lowered: bool = False
+    """It holds no more from here on, whatever it claimed before (TM10)."""
 
 
 class Presence(NamedTuple):
@@ -82,9 +84,11 @@ def _held(heard: Sequence[SyncedClaim], known_ms: int | None) -> int:
     """Return the highest bucket that a reader may have been known to hold, whose newest epoch in
     ``known_ms`` is known.
     """
-    known = (_process(claim) for claim in heard if known_ms is not None and claim.at_ms <= known_ms)
-    least = max(known, default=(-1, -1))
-    return max((claim.bucket for claim in heard if _process(claim) >= least), default=0)
+    known = [claim for claim in heard if known_ms is not None and claim.at_ms <= known_ms]
+    least = max((_process(claim) for claim in known), default=(-1, -1))
+    lowered = (number for number, claim in enumerate(known) if claim.is_lowered)
+    counts = heard[max(lowered, default=0) :]
+    return max((claim.bucket for claim in counts if _process(claim) >= least), default=0)
 
 
 def _process(claim: SyncedClaim) -> tuple[int, int]:

@@ -152,15 +152,20 @@ after that stands in the log.
 """
 
 
-def control_entries(run: Run, pipeline: Pipeline) -> list[tuple[int, ControlRecord]]:
+def control_entries(
+    run: Run, pipeline: Pipeline, *, with_repeated: bool = True
+) -> list[tuple[int, ControlRecord]]:
     """Return (time of the append, entry) of all that was said in the control topics of
-    ``pipeline``, trimmed entries included, by those who may say it; by time.
+    ``pipeline``, trimmed entries included, by those who may say it; by time. ``with_repeated``:
+    also what a fault has said again.
     """
     found = []
     for topic, speaker in control_topics(pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
         for _, offset, record in with_trimmed(run, topic):
             at_ms = times.get(offset, at_ms)
+            if offset not in times and not with_repeated:
+                continue
             with contextlib.suppress(RemoteProtocolError):
                 entry = control_records.decode(record.value)
                 if speaker.may_say(entry):
@@ -170,7 +175,7 @@ def control_entries(run: Run, pipeline: Pipeline) -> list[tuple[int, ControlReco
 
 def check_trimmed(run: Run) -> list[str]:
     """Compare what readers claimed to hold with what was trimmed."""
-    found = control_entries(run, run.pipeline)
+    found = control_entries(run, run.pipeline, with_repeated=False)
     lives = {"", *run.log.topic_ids.values()}
     by_log = {
         f"{REPLICA_SERVICE} {stage}.0": list(_claims_of_the_log(run, stage))
@@ -182,7 +187,9 @@ def check_trimmed(run: Run) -> list[str]:
         if isinstance(e, Heartbeat)
         and (reader := f"{e.service} {e.name}.{e.replica}") not in by_log
     ]
-    claims = sorted(itertools.chain(claims, *by_log.values()), key=itemgetter(0))
+    claims = sorted(
+        itertools.chain(claims, *by_log.values(), _lowered_claims(run)), key=itemgetter(0)
+    )
     points = [
         (at_ms, e.stream, e.bucket)
         for at_ms, e in found
@@ -209,6 +216,15 @@ def check_trimmed(run: Run) -> list[str]:
         }
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
+
+
+def _lowered_claims(run: Run) -> Iterator[trimming.SyncedClaim]:
+    """Yield each claim that a standby has lowered, when the log had it (TI11)."""
+    for at_ms, _, what, facts in run.history.events:
+        if what == "claims less":
+            stage, process, bucket = facts[:3]
+            reader = f"{STANDBY_SERVICE} {stage}.{process}"
+            yield trimming.SyncedClaim(at_ms, reader, -1, int(bucket or 0), 1, is_lowered=True)
 
 
 def _claims_of_the_log(run: Run, stage: str) -> Iterator[trimming.SyncedClaim]:

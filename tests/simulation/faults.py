@@ -75,6 +75,10 @@ UNHEARD_CLAIM: Final = "claim unheard"
 """Fault of the next record by which a standby lowers its claim: by ``value`` it gets lost, is late,
 or is not acknowledged.
 """
+OLD_CLAIMS: Final = "old claims"
+"""A standby dies soon after it has lowered its claim, and for the fault's duration its machine is
+away and its highest claim comes again and again: a write whose outcome its client never learned.
+"""
 SCENARIO_KINDS = (
     UNREACHABLE,
     "move",
@@ -83,6 +87,7 @@ SCENARIO_KINDS = (
     HELD_START,
     COPY_ZOMBIE,
     UNHEARD_CLAIM,
+    OLD_CLAIMS,
     GIVE_UP,
     "silent for good",
     "away",
@@ -106,19 +111,19 @@ SCENARIO_KINDS = (
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
 and what strikes it then; a machine that is away, and its disk with it; a node that is held up
-while it starts; a standby that is replaced while it copies, or whose lower claim is not heard; an
-operator who gives up what an input owes; an input that never speaks again; a process that dies and
-is not started again for long; a branch's query that dies; blocks that are deleted under those who
-read them, or of which they get other rows; a death between a record and Spark's commit; a process
-that computes wrong rows from then on; heartbeats of a primary that was replaced, which come again;
-blocks of closed buckets that are deleted, whoever has them; blocks of a stream that are lost with a
-broker's disk, and whose partitions grow again past the old offsets; a pipeline file with another
-version of the stage, with which the process is restarted now, or when it ends; a file with another
-number of shards of the sources, or of the output; a delivery's transaction without its progress;
-records of an input partition that retention deletes; topics that are deleted and created again
-under all services; an input's topic, under the running pipeline; another leader of an input
-partition, with a clock of its own; a process that goes on when all topics are created again; a
-function that needs a column which its input gets, too.
+while it starts; a standby that is replaced while it copies, or whose lower claim is not heard, or
+is followed by what it claimed before; an operator who gives up what an input owes; an input that
+never speaks again; a process that dies and is not started again for long; a branch's query that
+dies; blocks that are deleted under those who read them, or of which they get other rows; a death
+between a record and Spark's commit; a process that computes wrong rows from then on; heartbeats of
+a primary that was replaced, which come again; blocks of closed buckets that are deleted, whoever
+has them; blocks of a stream that are lost with a broker's disk, and whose partitions grow again
+past the old offsets; a pipeline file with another version of the stage, with which the process is
+restarted now, or when it ends; a file with another number of shards of the sources, or of the
+output; a delivery's transaction without its progress; records of an input partition that retention
+deletes; topics that are deleted and created again under all services; an input's topic, under the
+running pipeline; another leader of an input partition, with a clock of its own; a process that goes
+on when all topics are created again; a function that needs a column which its input gets, too.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -1063,6 +1068,10 @@ def _goes_back(options: Options, processes: Sequence[str]) -> list[Fault]:
         ]
     found += [Fault(at_ms, UNREACHABLE, first, 0, back_ms - at_ms)]
     found += [Fault(at_ms + 1, UNHEARD_CLAIM, first, rng.randrange(24), 0) for _ in range(unheard)]
+    again = random.Random(f"{options.seed}/{first}/old claims")
+    if options.has_manager and again.random() < 0.5:  # another one goes on meanwhile
+        value, away_ms = again.randrange(6), again.randint(5_000, 9_000)
+        found.append(Fault(back_ms + 900, OLD_CLAIMS, first, value, away_ms))
     return found
 
 

@@ -42,12 +42,13 @@ end within a run.
 """
 
 
-Aim = Literal["any", "effect", "disk", "fork", "record", "copy", "begin", "split"]
+Aim = Literal["any", "effect", "disk", "fork", "record", "copy", "begin", "claim", "split"]
 _AIMED: Final[dict[str, tuple[Aim, Aim]]] = {
     "processing.fork_decided": ("fork", "disk"),
     "processing.boundary_appended": ("record", "disk"),
     "processing.standby_copied": ("copy", "disk"),
     "processing.begins": ("begin", "any"),
+    "processing.claim_lowered": ("claim", "disk"),
     "processing.split_answered": ("split", "any"),
     "processing.split_ended": ("split", "any"),
 }
@@ -110,6 +111,7 @@ class Strike:
     ``split``: all, from the next answer to a split, or end of a shard, on.
     ``copy``: the same, from where a standby has the files of a peer.
     ``begin``: all, from where a replica is about to begin an epoch.
+    ``claim``: those of the disk, from where a standby has lowered its claim.
     """
 
     calls: int

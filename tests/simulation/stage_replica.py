@@ -99,7 +99,7 @@ class SimulatedReplica(StageReplica):
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
         self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
-        self._corrects = self._is_abandoned = False
+        self._corrects = self._is_abandoned = self._is_claim_lowered = False
         self._copied_bucket = self._looks_ms = 0
         self.built_ms = port.now_ms
         """Time at which this process of the replica was built."""
@@ -303,8 +303,13 @@ class SimulatedReplica(StageReplica):
             case LowerClaim():
                 self._reached("claim lowered")
                 self._port.claim_lowered()
+                self._is_claim_lowered = True
             case Write(timeline):
                 self._own_disk.check_claimed(timeline, standby.claimed)
+                if self._is_claim_lowered:
+                    own, self._is_claim_lowered = self._own, False
+                    self._port.note("claims less", own.stage_name, own.process, standby.claimed)
+                    self._port.crash_point("processing.claim_lowered")
 
     def _note_look(self, *_: object) -> None:
         self.looks()

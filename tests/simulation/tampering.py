@@ -11,6 +11,7 @@ from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import (
     ControlRecord,
     DeliveryProgress,
@@ -156,6 +157,25 @@ class Tampering:
                     self._network.history.reached("an older epoch is heard again")
                     self._network.wake({at.topic})
                     return
+
+    def claim_again(self, target: str, now_ms: int) -> None:
+        """Repeat the heartbeat by which ``target`` claimed most as a standby in this life."""
+        service, _, label = target.partition("/")
+        at = TopicPartition(self._pipeline.topic_names.control(service, label), 0)
+        partition = self._log.partition(at)
+        said: list[tuple[Heartbeat, Record]] = []
+        for offset in range(partition.start, partition.end):
+            record = partition.at(offset)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if isinstance(entry, Heartbeat) and entry.service == STANDBY_SERVICE:
+                    said.append((entry, record))
+        alike = [each for each in said if each[0].life == said[-1][0].life]
+        if alike:
+            _, record = max(alike, key=lambda each: each[0].checkpoint_bucket)
+            partition.append(Record(record.value, record.key, (), now_ms))
+            self._network.history.reached("an old claim is heard again")
+            self._network.wake({at.topic})
 
     def _log_state(self, stream: str) -> LogState:
         """Return the state of a stream, from what is left of its log."""

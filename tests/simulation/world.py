@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
@@ -298,6 +299,7 @@ class World:
                 fault.target,
                 (workload.BASE_MS + self.scheduler.now_ms) // options.bucket_ms - 1,
             ),
+            fault_plans.OLD_CLAIMS: self._repeat_claims,
             "reshard": lambda _: self._resharding.change(),
         }
         """Effects of faults of single scenarios."""
@@ -869,7 +871,7 @@ class World:
         elif fault.kind == "hostile":
             self._tampering.forge(fault.target, fault.value, self._last, workload.BASE_MS + now_ms)
         elif fault.kind == "old words":
-            self._say_again(fault.target, until_ms)
+            self._say_again(partial(self._tampering.say_again, fault.target), until_ms)
         elif fault.kind in _OF_SERVERS:
             self._strike_servers(fault, until_ms)
         else:
@@ -964,6 +966,18 @@ class World:
             self.index.cut_off(cut=True)
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
 
+    def _repeat_claims(self, fault: Fault) -> None:
+        """Kill a process when it has lowered its claim, and repeat what it claimed before."""
+        runs = self.runs[fault.target]
+
+        def strike() -> None:
+            until_ms = min(self.scheduler.now_ms + fault.duration_ms, self.options.heal_ms)
+            runs.away_until_ms = runs.unreachable_until_ms = until_ms
+            self._say_again(partial(self._tampering.claim_again, fault.target), until_ms)
+
+        for link, _ in runs.alive.values():
+            link.strikes.append(Strike(1 + fault.value, "claim", None, strike))
+
     def _elect(self, at: TopicPartition) -> None:
         """Give the partition a leader again."""
         self.log.leaderless.discard(at)
@@ -1047,12 +1061,12 @@ class World:
 
         self.scheduler.at(created_ms, create) if absent_ms else create()
 
-    def _say_again(self, target: str, until_ms: int) -> None:
-        """Repeat the former heartbeats of ``target`` as a primary, again and again."""
-        self._tampering.say_again(target, workload.BASE_MS + self.scheduler.now_ms)
+    def _say_again(self, says: Callable[[int], None], until_ms: int) -> None:
+        """Repeat a former heartbeat, again and again. ``says``: write it as of a time."""
+        says(workload.BASE_MS + self.scheduler.now_ms)
         again_ms = self.scheduler.now_ms + _SAY_AGAIN_MS
         if again_ms < until_ms:
-            self.scheduler.at(again_ms, lambda: self._say_again(target, until_ms))
+            self.scheduler.at(again_ms, lambda: self._say_again(says, until_ms))
 
     def _heal(self) -> None:
         """No more faults from here on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from simulation.faults import OLD_CLAIMS
 from simulation.planting import Mutant
 
 CONTROL: Final = (
@@ -153,6 +154,16 @@ CONTROL: Final = (
         " or self._detector.receive(beat, monotonic_ms)",
         "TM5",
         ("disk",),
+        by=("trimming",),
+    ),
+    Mutant(
+        "late_heartbeat_raises_a_lowered_claim",
+        "protocol.control.trimming:Trimming._judged",
+        "beat.bucket <= lowered_at",
+        "False",
+        "TM10",
+        (OLD_CLAIMS,),
+        scenario="passive",
         by=("trimming",),
     ),
     Mutant(

@@ -16,6 +16,12 @@ lack its input; or claim none, and the owner's disks would fill. So what such a 
 from the log of its own stream: it rebuilds its state from its input, of which no process ever reads
 again what lies two horizons before the last closed bucket (``protocol.stage.recovery``, SH6).
 
+A process lowers its claim before it goes back to an older checkpoint (``protocol.log.timeline``,
+TI11). A heartbeat that it sent before may arrive after that: a client that does not learn the
+outcome of a write goes on without it, and the broker may still receive it. Nothing in heartbeats of
+one epoch orders them but the bucket that they name, which follows the stage's log. So a lowered
+claim rises only once that bucket does.
+
 Trimming cannot be undone, so every doubt means trimming less.
 
 A trim point is a bucket, deletion wants an offset for each partition of each writer's block topic.
@@ -61,6 +67,8 @@ Invariants:
     TM9 of a stage that other participants may run, the log of its own stream alone says what it
         needs of its inputs; while that log cannot be read, all of it. Its heartbeats, of whatever
         epoch, show that it lives, as do buckets that it closes, and nothing else.
+    TM10 of heartbeats of one epoch, none raises a claim that was lowered unless it names a later
+        closed bucket than the one that lowered it.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -187,6 +195,8 @@ class Trimming:
         self._detector = FailureDetector(watched)
         self._unneeded = dict.fromkeys((reader for reader in others if reader in watched), 0)
         """Last bucket of its inputs that the stage of each of ``others`` needs no more."""
+        self._lowered_at: dict[Peer, int] = {}
+        """Last bucket that each reader had closed when it last lowered its claim (TM10)."""
         self._points: dict[str, int] = {}
         """Newest trim point of each stream, as a bucket."""
         self._seen_ms: dict[str, int] = {}
@@ -195,10 +205,28 @@ class Trimming:
         """
 
     def receive(self, beat: Heartbeat, monotonic_ms: int) -> None:
-        """Take note of any heartbeat of the control topic, however old (TM5, TM9)."""
-        if Peer(beat.service, beat.name, beat.replica) in self._unneeded:
+        """Take note of any heartbeat of the control topic, however old (TM5, TM9, TM10)."""
+        reader = Peer(beat.service, beat.name, beat.replica)
+        if reader in self._unneeded:
             beat = replace(beat, epoch=_NO_EPOCH, life="")
+        beat = self._judged(reader, beat)
         self._detector.receive(beat, monotonic_ms)
+
+    def _judged(self, reader: Peer, beat: Heartbeat) -> Heartbeat:
+        """Return ``beat`` of ``reader``; with the claim before it, if that was lowered and ``beat``
+        may be older (TM10).
+        """
+        before = self._detector.last(reader)
+        if before is None or (before.life, before.epoch) != (beat.life, beat.epoch):
+            self._lowered_at.pop(reader, None)
+            return beat
+        lowered_at = self._lowered_at.get(reader, -1)
+        if beat.checkpoint_bucket < before.checkpoint_bucket:
+            # The higher bucket stays: this heartbeat may be the one that was sent first.
+            self._lowered_at[reader] = max(lowered_at, beat.bucket)
+        elif beat.bucket <= lowered_at:
+            return replace(beat, checkpoint_bucket=before.checkpoint_bucket)
+        return beat
 
     def seen(self, point: TrimPoint, monotonic_ms: int) -> None:
         """Take note of a trim point in the control topic, one's own too (TM1)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,14 +41,23 @@ STAGE = [Peer("processing", "tolls", r) for r in "01"]
 OUTPUT = Peer("delivery", "out", "0")
 
 
-def beat(reader: Peer, bucket: int, *, epoch: int = 1, written_ms: int = NOW) -> Heartbeat:
+def beat(
+    reader: Peer,
+    bucket: int,
+    *,
+    epoch: int = 1,
+    written_ms: int = NOW,
+    closed: int = 99,
+    life: str = "",
+) -> Heartbeat:
     return Heartbeat(
         *(reader.service, reader.name, reader.replica),
         epoch,
         "running",
-        99,
+        closed,
         written_ms,
         checkpoint_bucket=bucket,
+        life=life,
     )
 
 
@@ -102,6 +112,51 @@ def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) ->
     )
     late = passes(trimming, late, LONG_MS, beat(STAGE[0], 8))
     assert trimming.due(late, {"reports": 9}, wall_ms=late) == [TrimPoint("reports", 8, late)]
+
+
+def trimmed(*beats: Heartbeat) -> int:
+    """Return the trim point of the stream that OUTPUT reads after ``beats``; 0: none."""
+    trimming = Trimming({"tolls": [OUTPUT]})
+    for number, each in enumerate(beats):
+        trimming.receive(each, NOW + number)
+    trimming.due(NOW + len(beats), {"tolls": 99}, wall_ms=NOW)
+    return trimming.point("tolls")
+
+
+def test_tm10_what_was_claimed_before_and_arrives_late_raises_no_lower_claim() -> None:
+    before, lower = beat(OUTPUT, 9, closed=12), beat(OUTPUT, 5, closed=12)
+    assert trimmed(before, lower) == 5
+    assert trimmed(before, lower, before) == 5
+    assert trimmed(before, lower, before, before) == 5, "nor does it the second time"
+    assert trimmed(before, lower, beat(OUTPUT, 9, closed=11)) == 5
+
+
+def test_tm10_a_second_late_one_that_claims_even_less_does_not_change_that() -> None:
+    before, lower = beat(OUTPUT, 9, closed=12), beat(OUTPUT, 5, closed=12)
+    late = beat(OUTPUT, 3, closed=10)
+    assert trimmed(before, lower, late) == 3
+    assert trimmed(before, lower, late, before) == 3
+    assert trimmed(before, lower, late, beat(OUTPUT, 5, closed=13)) == 5
+
+
+def test_tm10_a_later_bucket_raises_it_again() -> None:
+    lowered = beat(OUTPUT, 9, closed=12), beat(OUTPUT, 5, closed=12)
+    assert trimmed(*lowered, beat(OUTPUT, 6, closed=12)) == 5, "which of the two came late?"
+    assert trimmed(*lowered, beat(OUTPUT, 6, closed=13)) == 6
+    assert trimmed(*lowered, beat(OUTPUT, 6, closed=13), beat(OUTPUT, 7, closed=13)) == 7
+
+
+def test_tm10_who_has_lowered_nothing_claims_more_of_the_same_bucket() -> None:
+    """The results of a stream that has ended close nothing more."""
+    assert trimmed(beat(OUTPUT, 5, closed=12), beat(OUTPUT, 9, closed=12)) == 9
+
+
+@pytest.mark.parametrize("change", [{"epoch": 2}, {"life": "b"}])
+def test_tm10_another_epoch_and_another_life_count_anew(change: dict[str, Any]) -> None:
+    lowered = beat(OUTPUT, 9, closed=12), beat(OUTPUT, 5, closed=12)
+    assert trimmed(*lowered, beat(OUTPUT, 8, closed=3, **change)) == 8
+    anew = beat(OUTPUT, 8, closed=3, **change), beat(OUTPUT, 9, closed=3, **change)
+    assert trimmed(*lowered, *anew) == 9
 
 
 def sold(monkeypatch: pytest.MonkeyPatch) -> Trimming:
