@@ -175,6 +175,14 @@ class Deployment:
             for row in rows
         ]
 
+    def status_text(self) -> str:
+        """Return what ``anabranch status`` shows to people."""
+        command = [*_anabranch(), "status", "--state-dir", str(self._state_dir)]
+        done = subprocess.run(
+            command, capture_output=True, timeout=_COMMAND_S, check=False, text=True
+        )
+        return done.stdout + done.stderr
+
     def kafka(self) -> str:
         """Return the address of the broker.
 

@@ -14,7 +14,7 @@ from math import inf
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.pipeline.file import load
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
     from anabranch.protocol.stage.utility import Qos
 
@@ -52,6 +52,12 @@ _CORRECTED_S: Final = 3_600.0
 """Timeout for the corrections after a rush, in seconds. In virtual time two stages on one core take
 half an hour for those of a minute.
 """
+STANDS_S: Final = 300.0
+"""Time without a corrected result after which a run fails, in seconds. A correction waits for the
+end of an overload for less.
+"""
+_WAITING_S: Final = 30
+"""Seconds of traffic that may wait for the broker. Where more wait, it does not take them."""
 _POLL_S: Final = 0.2
 
 
@@ -157,6 +163,9 @@ class Traffic(threading.Thread):
                     self._send(received_ms())
                 owed %= 1
                 self._producer.poll(0)
+                if len(self._producer) > _WAITING_S * max(self.rows_per_s, 1):
+                    message = f"{len(self._producer)} records wait for the broker"
+                    raise RuntimeError(message)  # noqa: TRY301 - as the client's errors
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
             self.error = error
 
@@ -164,8 +173,14 @@ class Traffic(threading.Thread):
         gate = self._random.randrange(GATES)
         axles = 5 if self._random.random() < TRUCK_SHARE else 2
         passage = {"gate": gate, "vehicle": self._random.randrange(10**6), "axles": axles}
-        self._producer.produce(self._topic, json.dumps(passage | {"time": time_ms}))
+        value = json.dumps(passage | {"time": time_ms})
+        self._producer.produce(self._topic, value, on_delivery=self._delivered)
         self.truth.add(gate, axles, time_ms, passage["vehicle"])
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        """Note an error of a record: the answer counts it, and the source never gets it."""
+        if error is not None:
+            self.error = KafkaException(error)
 
     def end(self) -> None:
         """Send no more. Idempotent."""
@@ -600,14 +615,17 @@ class Breaking:
 
 
 class _Waiting:
-    """Waits that end early with an error of the deployment or the traffic."""
+    """Waits that end early with an error of the deployment or the traffic, or if no corrected
+    result comes.
+    """
 
     def __init__(
         self, rush: Rush, deployment: Deployment, each_s: Callable[[Rush, float], None]
     ) -> None:
         self._rush, self._deployment, self._each_s = rush, deployment, each_s
         self.began_ms: int | None = None
-        self._called_ms = 0
+        self._called_ms = self._upto_ms = 0
+        self._stands = Lasting(STANDS_S)
 
     def until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
         """Wait for ``condition``.
@@ -642,3 +660,16 @@ class _Waiting:
             self._called_ms = now_ms
             since_s = 0.0 if self.began_ms is None else (now_ms - self.began_ms) / 1_000
             self._each_s(self._rush, since_s)
+            self._check_progress()
+
+    def _check_progress(self) -> None:
+        """Raise RuntimeError with the state of all processes if the rush has begun, and no
+        corrected result has come for STANDS_S.
+        """
+        upto_ms = min(shown.upto_ms for shown in self._rush.shown.values())
+        is_same = self.began_ms is not None and upto_ms == self._upto_ms
+        self._upto_ms = upto_ms
+        if self._stands.holds(time.monotonic(), is_so=is_same):
+            raise RuntimeError(
+                f"no corrected result for {STANDS_S:.0f} s:\n{self._deployment.status_text()}"
+            )

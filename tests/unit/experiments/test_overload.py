@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.utility import Curve, Qos
+from experiments.overload import rush as under_test
 from experiments.overload import virtual
 from experiments.overload.__main__ import COURSE
 from experiments.overload.demo import report
@@ -32,6 +33,7 @@ from experiments.overload.rush import (
     Outcome,
     Shown,
     Truth,
+    _Waiting,
     is_steady,
     judge,
 )
@@ -284,6 +286,28 @@ def test_a_fault_strikes_at_its_time(
     deployed.done.clear()
     breaks.in_corrections()
     assert deployed.done == in_corrections
+
+
+def test_a_run_whose_corrections_stand_ends_with_the_state_of_all_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter(range(100))
+    monkeypatch.setattr(under_test, "time", SimpleNamespace(monotonic=lambda: 60 * next(seconds)))
+    first, second = SimpleNamespace(upto_ms=1_000), SimpleNamespace(upto_ms=2_000)
+    run = SimpleNamespace(shown={"a": first, "b": second})
+    deployed = SimpleNamespace(status_text=lambda: "ingestion waits for passages[1]")
+    wait = _Waiting(cast("Any", run), cast("Any", deployed), lambda *_: None)
+    for _ in range(10):
+        wait._check_progress()
+    wait.began_ms = 0
+    for _ in range(10):
+        first.upto_ms += 1
+        wait._check_progress()
+    second.upto_ms += 100_000
+    for _ in range(5):
+        wait._check_progress()
+    with pytest.raises(RuntimeError, match=r"for 300 s:\ningestion waits for passages\[1\]"):
+        wait._check_progress()
 
 
 def test_beside_a_fault_the_delay_is_not_judged_and_all_else_is() -> None:
