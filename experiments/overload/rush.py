@@ -53,8 +53,8 @@ _CORRECTED_S: Final = 3_600.0
 half an hour for those of a minute.
 """
 STANDS_S: Final = 300.0
-"""Time without a corrected result after which a run fails, in seconds. A correction waits for the
-end of an overload for less.
+"""Time without a corrected result of any output after which a run fails, in seconds. A correction
+waits for the end of an overload for less.
 """
 _WAITING_S: Final = 30
 """Seconds of traffic that may wait for the broker. Where more wait, it does not take them."""
@@ -666,7 +666,8 @@ class _Waiting:
         """Raise RuntimeError with the state of all processes if the rush has begun, and no
         corrected result has come for STANDS_S.
         """
-        upto_ms = min(shown.upto_ms for shown in self._rush.shown.values())
+        # Of two stages one waits until the other is corrected.
+        upto_ms = sum(shown.upto_ms for shown in self._rush.shown.values())
         is_same = self.began_ms is not None and upto_ms == self._upto_ms
         self._upto_ms = upto_ms
         if self._stands.holds(time.monotonic(), is_so=is_same):

@@ -304,7 +304,7 @@ def test_a_run_whose_corrections_stand_ends_with_the_state_of_all_processes(
         first.upto_ms += 1
         wait._check_progress()
     second.upto_ms += 100_000
-    for _ in range(5):
+    for _ in range(6):
         wait._check_progress()
     with pytest.raises(RuntimeError, match=r"for 300 s:\ningestion waits for passages\[1\]"):
         wait._check_progress()
