@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.control.placement import Places
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage import transfer
 from anabranch.streams.placement import PlacementReader
@@ -223,11 +224,14 @@ class Moving:
         return all(self._runs[node].is_dead for node in (self._place(), begun))
 
     def _place(self) -> str:
+        return self._places().node_of(self.label)
+
+    def _places(self) -> Places:
         reader = PlacementReader(
             self._network.log, self._pipeline.topic_names.placement(), self._pipeline.places()
         )
         reader.read_to_end()
-        return reader.places.node_of(self.label)
+        return reader.places
 
     def stalled(self, node: str, reason: str) -> None:
         """Judge that the node withdraws the move: the other one must have had time."""

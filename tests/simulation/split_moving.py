@@ -95,11 +95,12 @@ class SplitMoving(Moving):
     @override
     def is_lost(self, stage: str, replica: str) -> bool:
         """Whether nobody needs the results of a replica to come: it is of a half that does not
-        run, or of the shard after its end.
+        run, or whose node never comes back, or of the shard after its end.
         """
         if stage == self._shard:
             return self._has_ended()
-        return stage in self._halves and not self._halves_run()
+        is_half = stage in self._halves
+        return is_half and (not self._halves_run() or self._is_on_dead_node(f"{stage}.{replica}"))
 
     @override
     def is_over(self) -> bool:
@@ -118,9 +119,14 @@ class SplitMoving(Moving):
             for label, replica in runs.service.running.items()
         ]
         return all(
-            self._is_settled(label, [each for of, each in running if of == label])
+            self._is_on_dead_node(label)
+            or self._is_settled(label, [each for of, each in running if of == label])
             for label in self.labels
         )
+
+    def _is_on_dead_node(self, label: str) -> bool:
+        """Return whether the node of a replica never comes back: it waits for an operator."""
+        return self._runs[self._places().node_of(label)].is_dead
 
     def _is_settled(self, label: str, running: list[SimulatedReplica]) -> bool:
         stage, _, _ = label.rpartition(".")
