@@ -185,8 +185,8 @@ LOGS: Final = (
     Mutant(
         "copy_not_checked",
         "protocol.log.timeline:failover_steps",
-        "if (yield FindNewest()) == found:",
-        "if True:",
+        "if (yield FindNewest()) != found:",
+        "if False:",
         "rule 8",
         ("fork zombie",),
         by=("ends",),
