@@ -158,7 +158,7 @@ def _virtual_cells(outcome: Virtual) -> list[str]:
 
 
 def _cells_of_two(outcome: Outcome, course: Course) -> list[str]:
-    usual, _, bound, left_out, *_ = _cells(outcome, course.calm)
+    usual, _, bound, left_out, *_, backlog, _, caught_up, wrong = _cells(outcome, course.calm)
     delays_s = outcome.delays_in(course.rush_s)
     return [
         outcome.output,
@@ -168,10 +168,9 @@ def _cells_of_two(outcome: Outcome, course: Course) -> list[str]:
         bound,
         left_out,
         f"{(outcome.rush_utility or 0) / 1_000:.2f}",
-        f"{outcome.backlog} rows",
-        f"{outcome.caught_up_s:.0f} s",
-        f"{outcome.wrong} of {outcome.judged}"
-        + (f", {outcome.unsound} first results" if outcome.unsound else ""),
+        backlog,
+        caught_up,
+        wrong,
     ]
 
 

@@ -335,11 +335,15 @@ def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
     assert len(trimming.check(claims, points, readers, 60, 0)) == 3
 
 
-@pytest.mark.parametrize(
+HEARD = pytest.mark.parametrize(
     ("heard_ms", "count"),
     [(0, 1), (10, 1), (11, 0), (None, 0)],
     ids=["at once", "soon", "late", "?"],
 )
+"""Times after which the trimming process hears of a claim, and numbers of findings."""
+
+
+@HEARD
 def test_who_begins_anew_with_less_holds_back_what_its_last_epoch_held(
     heard_ms: int | None, count: int
 ) -> None:
@@ -351,11 +355,7 @@ def test_who_begins_anew_with_less_holds_back_what_its_last_epoch_held(
     assert trimming.check([*claims, said(31, "a", 5, 2)], [(32, "s", 5)], {"s": ["a"]}, 60, 0) == []
 
 
-@pytest.mark.parametrize(
-    ("heard_ms", "count"),
-    [(0, 1), (10, 1), (11, 0), (None, 0)],
-    ids=["at once", "soon", "late", "?"],
-)
+@HEARD
 def test_who_lowers_its_claim_holds_back_what_it_claimed_before(
     heard_ms: int | None, count: int
 ) -> None:

@@ -51,6 +51,8 @@ HEARD_MS: Final = 1_000
 before.
 """
 TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
+WRITE: Final = "write "
+"""Begin of the names of faults after which a process may await a record of its own."""
 WRITE_LATE: Final = "write late"
 INPUT_RECREATED: Final = "input recreated"
 """A topic that it reads was deleted and created again. However late it finds that out, it may end
@@ -77,12 +79,16 @@ class Life:
         """Note that ``what`` befell it, up to now or longer."""
         self.befell[what] = max(until_ms, self.befell.get(what, until_ms))
 
-    def latest(self, now_ms: int, window_ms: int = WINDOW_MS) -> str:
-        """Return the last fault within the window; empty if none."""
+    def latest(self, now_ms: int, window_ms: int = WINDOW_MS, kind: str = "") -> str:
+        """Return the last fault within the window whose name begins with ``kind``; empty if
+        none.
+        """
         causes = [
             (until_ms, what)
             for what, until_ms in self.befell.items()
-            if what != TRANSACTION_TIMED_OUT and until_ms >= now_ms - window_ms
+            if what != TRANSACTION_TIMED_OUT
+            and what.startswith(kind)
+            and until_ms >= now_ms - window_ms
         ]
         return max(causes)[1] if causes else ""
 
@@ -123,7 +129,8 @@ def cause(
         case OutcomeUnknown() | Unavailable():
             return life.latest(now_ms)
         case DataMissing() if behind_ms is not None:
-            if befell := life.latest(now_ms, WINDOW_MS + awaits_ms):
+            awaited = life.latest(now_ms, WINDOW_MS + awaits_ms, WRITE)
+            if befell := life.latest(now_ms) or awaited:
                 return befell
             if now_ms - life.begun_ms <= BEGINS_MS:
                 return "it has just begun"

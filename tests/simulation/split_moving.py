@@ -119,8 +119,8 @@ class SplitMoving(Moving):
             for label, replica in runs.service.running.items()
         ]
         return all(
-            self._is_on_dead_node(label)
-            or self._is_settled(label, [each for of, each in running if of == label])
+            self._is_settled(label, [each for of, each in running if of == label])
+            or self._is_on_dead_node(label)
             for label in self.labels
         )
 

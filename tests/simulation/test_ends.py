@@ -117,6 +117,8 @@ def test_a_log_may_be_trimmed_while_its_reader_awaits_a_record_of_its_own() -> N
     assert why(LOG, life, awaits_ms=AWAITS_MS) == "write lost"
     assert not why(LOG, life, awaits_ms=AWAITS_MS - 1)
     assert not why(Unavailable("x"), life, awaits_ms=AWAITS_MS), "what it awaits is not away"
+    life = struck("cut", 20_000 - WINDOW_MS - 1)
+    assert not why(LOG, life, awaits_ms=AWAITS_MS), "it awaits nothing after that"
 
 
 def heard(at_ms: int) -> Event:
