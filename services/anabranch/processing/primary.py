@@ -111,13 +111,14 @@ class Primary:
 
     def step(self) -> None:
         """Run one round: start and stop queries, wait for them, and recompute for readers. Raises
-        the error that ended the stable query.
+        the error that ended the stable query, or that it is stuck.
         """
         self._carry_out_orders()
         running = list(self._running.items())
         for timeline, query in running:
             try:
                 ended = query.ended(_STEP_MS // len(running))
+                self.runner.check_query(timeline)
             except Fenced:
                 raise
             except Exception as error:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.codec.plan_offsets import (
@@ -46,6 +46,7 @@ from anabranch.processing.replica_environment import (
     Upstream,
 )
 from anabranch.processing.replica_steps import ReplicaSteps
+from anabranch.protocol.control.failure_detector import QUERY_STUCK_MS, QueryStandstill
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -113,6 +114,7 @@ class _Query:
     chain: RecordChain
     joint: JointPlan
     running: PlannedBatch | None = None
+    standstill: QueryStandstill = field(default_factory=QueryStandstill)
 
 
 class ReplicaRunner:
@@ -349,12 +351,20 @@ class ReplicaRunner:
             Fenced: this process is not the writer any more.
         """
         position = position_of(start)
+        self._moved(query, is_engines_turn=False)
         plan, forks = self._planned(query, (name, source), position)
         self._append_branch_end(query)
         if forks:
             self._fork(query, position)
             plan, _ = self._planned(query, (name, source), position)
+        self._moved(query, is_engines_turn=True)
         return None if plan is None else offset_of(plan, name)
+
+    def _moved(self, query: str, *, is_engines_turn: bool) -> None:
+        """Note that ``query`` asks or gets an answer (``QueryStandstill.moved``)."""
+        with self.lock:
+            if query in self._queries:
+                self._queries[query].standstill.moved(is_engines_turn=is_engines_turn)
 
     def _append_branch_end(self, query: str) -> None:
         """Append the end of a dropped branch to the log, so that readers drop it. If the process
@@ -430,6 +440,7 @@ class ReplicaRunner:
             entry.running = start = PlannedBatch(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
+            entry.standstill.moved(is_engines_turn=False)
             closes_ms = start.closes_ms(self._rules.batches.width_ms)
             is_stable = query == self._started().stable_query
             now_ms = self._clock.monotonic_ms()
@@ -489,6 +500,7 @@ class ReplicaRunner:
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
+            entry.standstill.moved(is_engines_turn=True)
             self._busy.ended(query, start.rows, self._clock.monotonic_ms())
             rows = start.rows_processed(rows_read)
             if rows_read is not None:
@@ -528,6 +540,21 @@ class ReplicaRunner:
             if query == replica.branch:
                 self._abandon(cause)
             return True
+
+    def check_query(self, query: str) -> None:
+        """Check that the engine runs ``query`` on. Call it every second while the query runs.
+
+        Raises:
+            Unavailable: the query is stuck, and has to be begun again.
+        """
+        with self.lock:
+            entry = self._queries.get(query)
+            if entry is not None and entry.standstill.is_stuck(self._clock.monotonic_ms()):
+                message = (
+                    f"the query of {query} has neither run a batch nor asked for input for"
+                    f" {QUERY_STUCK_MS // 1_000} s; it is begun again, and Spark's log may say why"
+                )
+                raise Unavailable(message)
 
     def tip(self, query: str) -> BatchId | None:
         """Return the id of the record that ``query`` continues."""

@@ -22,8 +22,9 @@ from anabranch.codec.plan_offsets import (
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol import limits
+from anabranch.protocol.control.failure_detector import QUERY_STUCK_MS
 from anabranch.protocol.control.records import ReplicaState
-from anabranch.protocol.errors import Fenced, LocalProtocolError
+from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import writer
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
@@ -124,6 +125,37 @@ class TestEnd:
         assert world.log_state().heirs == 0
         second.runner.end_stream(BatchId("f", 0))
         assert world.log_state().heirs == 2
+
+
+def checked(world: World, process: Process, query: str, for_ms: int = QUERY_STUCK_MS) -> None:
+    """Check ``query`` every second of the time ``for_ms``."""
+    for _ in range(0, for_ms + 1_000, 1_000):
+        process.runner.check_query(query)
+        world.clock.advance(1_000)
+
+
+class TestStuck:
+    """The engine does not run a query on, and says nothing."""
+
+    def test_a_query_that_asks_no_more_is_found(self) -> None:
+        world, process = running(STATELESS)
+        stable_query = process.runner.stable_query
+        process.ask(stable_query)
+        checked(world, process, stable_query, QUERY_STUCK_MS - 2_000)
+        process.ask(stable_query)
+        with pytest.raises(Unavailable, match="neither run a batch nor asked"):
+            checked(world, process, stable_query)
+
+    def test_a_long_batch_is_no_standstill(self) -> None:
+        world, process, branch, _ = in_a_batch()
+        checked(world, process, branch, 3 * QUERY_STUCK_MS)
+        process.runner.finish(branch, 0, ())
+        with pytest.raises(Unavailable):
+            checked(world, process, branch)
+
+    def test_a_dropped_query_is_nobodys_concern(self) -> None:
+        world, process = running(STATELESS)
+        checked(world, process, "dropped", 2 * QUERY_STUCK_MS)
 
 
 class TestStart:

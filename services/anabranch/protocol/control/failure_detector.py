@@ -24,7 +24,8 @@ is overloaded. The silence still grows, a little with each own heartbeat: waitin
 takes longer, but not forever.
 
 A thread of the own process that may be stuck in a call is judged by observed time, too
-(``Standstill``).
+(``Standstill``), and so is a query that the engine may have stopped to run without an error
+(``QueryStandstill``): nobody else notices, since the process that waits for it goes on.
 
 Invariants:
     DT1 a heartbeat is ignored if a heartbeat of a higher epoch was received, or the log has a
@@ -49,6 +50,9 @@ Invariants:
     SL5 while nothing comes back it says nothing: what was counted before is no reason to act now.
     SS1 a thread is stuck after ``STUCK_MS`` of observed time in which it neither began anything nor
         came further, and not before.
+    SS2 a query is stuck after ``QUERY_STUCK_MS`` of observed time in which it neither asked what it
+        runs next, nor waited for the answer, nor ran a batch, which may take any time; and not
+        before.
 """
 
 from __future__ import annotations
@@ -243,12 +247,18 @@ STUCK_MS: Final = 60_000
 answer, it takes some seconds.
 """
 
+QUERY_STUCK_MS: Final = 300_000
+"""Time in ms after which a query counts as stuck for good: between two batches an engine writes
+small files, and on a machine with much other work a query begins within a minute.
+"""
+
 
 class Standstill:
     """Detector of a stuck thread of the own process. ``now_ms`` is as for ``ObservedTime``."""
 
-    def __init__(self) -> None:
+    def __init__(self, stuck_ms: int = STUCK_MS) -> None:
         self._time, self._moved_at = ObservedTime(), 0
+        self._stuck_ms = stuck_ms
         self._done: Hashable = None
 
     def is_stuck(self, done: Hashable, now_ms: int) -> bool:
@@ -258,7 +268,28 @@ class Standstill:
         at = self._time.at(now_ms)
         if done != self._done:
             self._done, self._moved_at = done, at
-        return at - self._moved_at >= STUCK_MS
+        return at - self._moved_at >= self._stuck_ms
+
+
+class QueryStandstill:
+    """Detector of a stuck query of the own process. ``now_ms`` is as for ``ObservedTime``."""
+
+    def __init__(self) -> None:
+        self._standstill = Standstill(QUERY_STUCK_MS)
+        self._moves, self._is_engines_turn = 0, True
+
+    def moved(self, *, is_engines_turn: bool) -> None:
+        """Note that the query asked or was answered, or that a batch of it began or ended.
+        ``is_engines_turn``: whether the engine has to act next, for which it needs no long time.
+        """
+        self._moves += 1
+        self._is_engines_turn = is_engines_turn
+
+    def is_stuck(self, now_ms: int) -> bool:
+        """Return whether the query is stuck (SS2). Must be called every second."""
+        if not self._is_engines_turn:
+            self._moves += 1
+        return self._standstill.is_stuck(self._moves, now_ms)
 
 
 class Silence:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.control.failure_detector import (
     OBSERVED_STEP_MS,
+    QUERY_STUCK_MS,
     STUCK_MS,
     FailureDetector,
     ObservedTime,
     Peer,
+    QueryStandstill,
     Silence,
     Standstill,
 )
@@ -274,6 +276,33 @@ def test_ss1_who_slept_himself_takes_no_thread_for_stuck() -> None:
     assert not thread.is_stuck(1, 0)
     assert not thread.is_stuck(1, 10 * STUCK_MS)
     assert looked_at(thread, 1, 10 * STUCK_MS, 11 * STUCK_MS) == [11 * STUCK_MS - 1_000]
+
+
+def found_stuck(query: QueryStandstill, since_ms: int, until_ms: int) -> list[int]:
+    """When the query was stuck, which is looked at every second."""
+    return [at_ms for at_ms in range(since_ms, until_ms, 1_000) if query.is_stuck(at_ms)]
+
+
+def test_ss2_a_query_that_never_asks_is_stuck_after_five_minutes() -> None:
+    assert found_stuck(QueryStandstill(), 0, QUERY_STUCK_MS + 1_000) == [QUERY_STUCK_MS]
+
+
+def test_ss2_a_query_may_wait_and_run_a_batch_as_long_as_it_likes() -> None:
+    query, long_ms = QueryStandstill(), 2 * QUERY_STUCK_MS
+    query.moved(is_engines_turn=False)
+    assert found_stuck(query, 0, long_ms) == []
+    query.moved(is_engines_turn=True)
+    assert found_stuck(query, long_ms, long_ms + QUERY_STUCK_MS + 1_000) == [
+        long_ms + QUERY_STUCK_MS
+    ]
+
+
+def test_ss2_each_question_counts_anew() -> None:
+    query, half_ms = QueryStandstill(), QUERY_STUCK_MS // 2
+    for since_ms in range(0, 10 * half_ms, half_ms):
+        query.moved(is_engines_turn=False)
+        query.moved(is_engines_turn=True)
+        assert found_stuck(query, since_ms, since_ms + half_ms) == []
 
 
 def test_sl5_what_was_counted_is_known_while_own_news_comes_back() -> None:
