@@ -53,9 +53,9 @@ SIZES_MB: Final = (5, 50, 200, 500, 1_000)
 LARGEST_MB: Final = 5_000
 """Size that is measured only when it is named: it takes 25 GB of disk."""
 RATES: Final = (100, 500, 1_000)
-SPLIT_RATES: Final = (30, 50)
-"""Loads at which a stage is split by command, in rows per second: the shard and a half of it share
-a node that can do 100.
+SPLITS: Final = ((2, 30), (2, 50), (3, 50))
+"""Numbers of nodes of a shard and its halves, and loads at which the stage is split by command, in
+rows per second: a node can do 100, and with two nodes a half is beside the shard.
 """
 NODES: Final = (1, 2, 4)
 ABOVE: Final = (50, 60, 70, 80, 90)
@@ -83,8 +83,8 @@ def _runs() -> dict[str, Run]:
     found["recovery-ages"] = partial(
         recoveries, mode="store", rows_per_s=AGES_RATE, ages_s=MORE_AGES_S
     )
-    for rate in SPLIT_RATES:
-        found[f"split-{rate}"] = partial(pause, rows_per_s=rate)
+    for nodes, rate in SPLITS:
+        found[f"split-{nodes}-{rate}"] = partial(pause, rows_per_s=rate, nodes=nodes)
     for nodes in NODES:
         found[f"ramp-{nodes}"] = partial(throughput, nodes=nodes)
     for above in ABOVE:

@@ -68,6 +68,7 @@ def _move(row: Move) -> list[str]:
 
 def _split(row: Split) -> list[str]:
     return [
+        str(row.nodes),
         str(row.rows_per_s),
         f"{row.before_p99_s:.2f} s",
         f"{row.during_p99_s:.2f} s",
@@ -157,8 +158,8 @@ def tables(found: Sequence[Measured]) -> dict[str, str]:
     split_ones = _rows_of(found, Split, _split)
     if split_ones:
         head = (
-            *("rows/s", "p99 before", "p99 during", "difference", "longest", "proven after"),
-            *_LAST,
+            *("nodes", "rows/s", "p99 before", "p99 during", "difference", "longest"),
+            *("proven after", *_LAST),
         )
         blocks["split"] = table(head, split_ones)
     if recoveries:

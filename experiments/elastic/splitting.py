@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.operating.move import MoveCommand
 from anabranch.operating.split import SplitCommand
+from anabranch.protocol.stage.splitting import halves_of
 from experiments.elastic.measuring import AFTER_S, BEFORE_S, NEW, OLD, await_heard
 from experiments.elastic.ramp import (
     Point,
@@ -111,6 +113,8 @@ class Threshold:
 class Split:
     """One split under load, by command."""
 
+    nodes: int
+    """Number of nodes of the shard and its halves: two, if a half is beside the shard, or three."""
     rows_per_s: int
     before_p99_s: float
     """99th percentile of the delays before the split, in seconds."""
@@ -124,21 +128,27 @@ class Split:
     judged: int
 
 
-def change_for_split(document: dict[str, Any]) -> None:
-    """Give the pipeline file's ``document`` a second node, and nobody who splits by himself."""
-    document["resources"] = {node: {"cores": 1} for node in (OLD, NEW)}
-    document["nodes"][NEW] = []
+def change_for_split(nodes: int, document: dict[str, Any]) -> None:
+    """Give the pipeline file's ``document`` that many nodes, and nobody who splits by himself."""
+    document["resources"] = {node: {"cores": 1} for node in (OLD, *_pool(nodes))}
+    document["nodes"] |= {node: [] for node in _pool(nodes)}
     del document["scaling"]
 
 
 def pause(
-    start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], rows_per_s: int
+    start_kafka: Callable[[], str],
+    folder: Path,
+    say: Callable[[str], None],
+    rows_per_s: int,
+    nodes: int,
 ) -> list[Split]:
-    """Measure what a split adds to the delays of a steady load, with one half on another node."""
+    """Measure what a split adds to the delays of a steady load. With two ``nodes`` one half begins
+    beside the shard, with three each half has a node of its own.
+    """
     kafka, writes = start_kafka(), _writes(rows_per_s / ONE_NODE_ROWS_PER_S)
-    with World(kafka, folder, "dear.yaml", writes, change_for_split) as world:
-        say("starting two nodes, and one that reads their results")
-        for node in (OLD, NEW, READER):
+    with World(kafka, folder, "dear.yaml", writes, partial(change_for_split, nodes)) as world:
+        say(f"starting {nodes} nodes, and one that reads their results")
+        for node in (OLD, *_pool(nodes), READER):
             world.start(node)
         world.await_state(OLD, "running", "waiting")
         world.begin_load(_SETTLED)
@@ -146,7 +156,10 @@ def pause(
         begun_s = time.monotonic()
         before = [s for due_s, s in world.delays if begun_s - BEFORE_S <= due_s < begun_s - 1]
         say("splitting")
-        command = SplitCommand(KafkaEventLog(kafka), world.pipeline, STAGE, NEW, SystemClock())
+        log, clock, (lower, _) = KafkaEventLog(kafka), SystemClock(), halves_of(STAGE)
+        for other in _pool(nodes)[1:]:
+            MoveCommand(log, world.pipeline, f"{lower}.0", other, clock).do()
+        command = SplitCommand(log, world.pipeline, STAGE, NEW, clock)
         command.do()
         while not command.is_done(_LOOK_MS):
             world.check()
@@ -158,6 +171,7 @@ def pause(
         wrong, judged = world.judge()
     return [
         Split(
+            nodes,
             rows_per_s,
             percentile(before, 0.99),
             percentile(during, 0.99),

@@ -183,18 +183,20 @@ def test_the_pipeline_has_a_pool_for_the_nodes(tmp_path: Path, nodes: int) -> No
     assert [each.cores for each in pipeline.resources.values()] == [1] * nodes
 
 
-def test_a_split_by_command_has_a_second_node_and_no_scaler(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_split_by_command_has_other_nodes_and_no_scaler(tmp_path: Path, nodes: int) -> None:
     folder = shutil.copytree(PIPELINE, tmp_path / "pipeline")
     path, yaml = folder / "dear.yaml", YAML()
     document = yaml.load(path)
-    change_for_split(document)
+    change_for_split(nodes, document)
     yaml.dump(document, path)
     pipeline = load(path)
     assert pipeline.scaling is None
     assert pipeline.halves("dear") == ["dear.0", "dear.1"]
-    assert pipeline.nodes()["north.1"] == []
-    shown = tables([measured(Split(50, 0.5, 1.75, 2.0, 42.0, 0, 7))])["split"]
-    assert "| 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |" in shown
+    others = {node for node, shards in pipeline.nodes().items() if not shards}
+    assert others == {f"north.{number}" for number in range(1, nodes)}
+    shown = tables([measured(Split(2, 50, 0.5, 1.75, 2.0, 42.0, 0, 7))])["split"]
+    assert "| 2 | 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |" in shown
     assert "split" not in tables([])
 
 
