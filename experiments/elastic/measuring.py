@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.elastic.world import NOTE_BYTES, World, Writes, percentile
+from experiments.elastic.world import World, Writes, percentile
 from harness.scaling_manager import scaling_manager
 from harness.waiting import wait_until
 
@@ -22,6 +22,10 @@ NEW: Final = "north.1"
 POOL: Final = (NEW, "north.2")
 ROWS_PER_S: Final = 200
 """Load of the stage with large state, in rows per second."""
+NOTE_BYTES: Final = 1_000
+"""Least size of a note, in bytes."""
+KEPT_KEYS_MAX: Final = 1_000_000
+"""Largest number of notes, which a stage takes within minutes; larger state has larger notes."""
 KEYS: Final = 1_000
 """Number of keys that windows count."""
 BEFORE_S: Final = 30.0
@@ -96,20 +100,22 @@ class Recovery:
     judged: int
 
 
-def _keys_of(size_mb: int) -> int:
-    """Return the number of keys whose notes are ``size_mb`` MB of state, at least a second's."""
-    return max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
+def _notes(size_mb: int) -> tuple[int, Writes]:
+    """Return the number of keys whose notes are ``size_mb`` MB of state, at least a second's, and
+    the load that writes them.
+    """
+    note_bytes = max(NOTE_BYTES, size_mb * 1_000_000 // KEPT_KEYS_MAX)
+    keys = max(ROWS_PER_S, size_mb * 1_000_000 // note_bytes)
+    return keys, Writes(keys, ROWS_PER_S, note_bytes=note_bytes)
 
 
 def restarts(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Restart]:
     """Measure a start on the node's own disk, and one from the store."""
-    keys = _keys_of(size_mb)
+    keys, writes = _notes(size_mb)
     found = []
-    with World(
-        start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
-    ) as world:
+    with World(start_kafka(), folder, "kept.yaml", writes) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         say(f"writing {keys} notes")
@@ -133,10 +139,8 @@ def standby(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Restart]:
     """Measure a failover to a standby on another node."""
-    keys = _keys_of(size_mb)
-    with World(
-        start_kafka(), folder, "standby.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
-    ) as world:
+    keys, writes = _notes(size_mb)
+    with World(start_kafka(), folder, "standby.yaml", writes) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         say(f"writing {keys} notes")
@@ -166,10 +170,8 @@ def moves(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Move]:
     """Measure the move of the stage to a node that has no disk in common with its own."""
-    keys = _keys_of(size_mb)
-    with World(
-        start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
-    ) as world:
+    keys, writes = _notes(size_mb)
+    with World(start_kafka(), folder, "kept.yaml", writes) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         world.start(NEW)
@@ -235,7 +237,7 @@ def recoveries(
     """Measure losses of a node, one after the other: the replica goes on in the pool. ``ages_s``:
     as ``AGES_S``, one for each node of the pool.
     """
-    writes, kafka = Writes(KEYS, rows_per_s, has_notes=False), start_kafka()
+    writes, kafka = Writes(KEYS, rows_per_s, note_bytes=0), start_kafka()
 
     def change(document: dict[str, Any]) -> None:
         if mode != "store":

@@ -246,7 +246,7 @@ def _writes(share: float) -> Writes:
     return Writes(
         KEYS,
         share * ONE_NODE_ROWS_PER_S,
-        has_notes=False,
+        note_bytes=0,
         width_ms=WIDTH_MS,
         windows_ms=(WIDTH_MS, WIDTH_MS),
     )

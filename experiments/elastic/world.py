@@ -12,6 +12,7 @@ import shutil
 import time
 import zlib
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -29,16 +30,14 @@ from harness.stages import Feed, Output, create_topics
 from harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _FOLDER: Final = Path(__file__).with_name("pipeline")
-NOTE_BYTES: Final = 1_000
-"""Size of a note, in bytes."""
 WIDTH_MS: Final = 250
 FIRST: Final = 200
 """First bucket of the load; those of the fill come before its buckets."""
-_FILL_ROWS: Final = 5_000
-"""Number of notes that a bucket of the fill has."""
+_FILL_BYTES: Final = 5_000_000
+"""Size of the notes that a bucket of the fill has, in bytes."""
 _READY_S: Final = 300.0
 _FILLED_S: Final = 1_800.0
 SETTLED_BUCKETS: Final = 20
@@ -50,9 +49,9 @@ Rows = list[tuple[int, int, int]]
 """Key, version and event time, in ms."""
 
 
-def note(key: int, version: int) -> str:
-    """Return a note of ``NOTE_BYTES``. Each is different, and RocksDB cannot compress it."""
-    return hashlib.shake_128(f"{key}.{version}".encode()).hexdigest(NOTE_BYTES // 2)
+def note(size: int, key: int, version: int) -> str:
+    """Return a note of ``size`` bytes. Each is different, and RocksDB cannot compress it."""
+    return hashlib.shake_128(f"{key}.{version}".encode()).hexdigest(size // 2)
 
 
 def table(rows: Rows, note_of: Callable[[int, int], str]) -> pa.Table:
@@ -79,7 +78,7 @@ class Writes:
         keys: int,
         rows_per_s: float,
         *,
-        has_notes: bool,
+        note_bytes: int,
         width_ms: int = WIDTH_MS,
         windows_ms: tuple[int, int] = (30_000, 5_000),
     ) -> None:
@@ -88,13 +87,14 @@ class Writes:
         Args:
             keys: Number of keys.
             rows_per_s: Number of rows per second; it may be changed at any time.
-            has_notes: Whether the stage keeps notes; else it counts in windows.
+            note_bytes: Size of a note, in bytes; 0: the stage keeps none, and counts in windows.
             width_ms: Width of a bucket.
             windows_ms: Length of a window, and the distance from one to the next.
         """
         self._keys, self.rows_per_s, self._width_ms = keys, rows_per_s, width_ms
         self._windows_ms = windows_ms
-        self._note = note if has_notes else lambda _key, _version: ""
+        self._note = partial(note, note_bytes)
+        self._fill_rows = _FILL_BYTES // max(1, note_bytes)
         self.sizes: dict[int, int] = {}
         """Number of rows of each bucket."""
         self._random = random.Random(7)
@@ -104,14 +104,12 @@ class Writes:
         self.counted: Counter[tuple[int, int]] = Counter()
         """Writes of the windows that end at a time, by (end in ms, key)."""
 
-    def fill(self) -> list[pa.Table]:
-        """Return the first note of each key, by bucket from ``FIRST`` on."""
-        tables = []
-        for number, begin in enumerate(range(0, self._keys, _FILL_ROWS)):
+    def fill(self) -> Iterator[pa.Table]:
+        """Yield the first note of each key, by bucket from ``FIRST`` on."""
+        for number, begin in enumerate(range(0, self._keys, self._fill_rows)):
             at_ms = (FIRST + number) * self._width_ms
-            keys = range(begin, min(self._keys, begin + _FILL_ROWS))
-            tables.append(table([(key, 0, at_ms) for key in keys], note))
-        return tables
+            keys = range(begin, min(self._keys, begin + self._fill_rows))
+            yield table([(key, 0, at_ms) for key in keys], self._note)
 
     def rows(self, bucket: int) -> pa.Table:
         """Return the writes of ``bucket``, to keys that are drawn, and add them to the answer."""

@@ -155,7 +155,7 @@ def test_only_shards_that_are_read_use_a_node() -> None:
 
 
 def test_the_load_follows_its_rate_and_its_answer_counts_each_second() -> None:
-    writes = Writes(100, 40, has_notes=False, width_ms=1_000, windows_ms=(1_000, 1_000))
+    writes = Writes(100, 40, note_bytes=0, width_ms=1_000, windows_ms=(1_000, 1_000))
     writes.rows(1)
     writes.rows_per_s = 55.5
     writes.rows(2)
