@@ -10,6 +10,9 @@ Rules:
         order of the processes decides.
     PF3 somebody takes the place of one that is silent as soon as that is allowed, if there is
         anybody; what an older epoch's process says is no sign of life.
+
+A bucket that it closes is as good a sign of life as its word: one may get through without the
+other.
 """
 
 from __future__ import annotations
@@ -41,6 +44,27 @@ class Word(NamedTuple):
     """Whether it says that the process ends."""
 
 
+class Closed(NamedTuple):
+    """A bucket that the process of an epoch has closed."""
+
+    at_ms: int
+    epoch: int
+
+
+class Primaries(NamedTuple):
+    """What the processes that ran the replica left in the logs."""
+
+    begun: Sequence[Began]
+    """Their epochs, ascending."""
+    words: Sequence[Word]
+    closed: Sequence[Closed] = ()
+
+    def signs_ms(self, epoch: int) -> list[int]:
+        """Return when the process of ``epoch`` gave a sign of life, after it had begun."""
+        words = [each.at_ms for each in self.words if each.epoch == epoch]
+        return words + [each.at_ms for each in self.closed if each.epoch == epoch]
+
+
 class Stands(NamedTuple):
     """A heartbeat of a process that stands by."""
 
@@ -56,19 +80,15 @@ class Waits(NamedTuple):
     turn_ms: int
 
 
-def _last_sign_ms(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> int | None:
+def _last_sign_ms(at_ms: int, primaries: Primaries) -> int | None:
     """Return the last sign of life of the newest epoch that all knew of at ``at_ms``; None if none
     has begun.
     """
-    newest = _newest(at_ms, begun)
+    newest = _newest(at_ms, primaries.begun)
     if newest is None:
         return None
-    signs_ms = [
-        word.at_ms
-        for word in words
-        if word.epoch == newest.epoch and word.at_ms <= at_ms - ON_THE_WAY_MS
-    ]
-    return max([newest.at_ms, *signs_ms])
+    known_ms = [each for each in primaries.signs_ms(newest.epoch) if each <= at_ms - ON_THE_WAY_MS]
+    return max([newest.at_ms, *known_ms])
 
 
 def _newest(at_ms: int, begun: Sequence[Began]) -> Began | None:
@@ -77,12 +97,12 @@ def _newest(at_ms: int, begun: Sequence[Began]) -> Began | None:
     return max(known, key=lambda each: each.epoch, default=None)
 
 
-def _has_ended(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> bool:
+def _has_ended(at_ms: int, primaries: Primaries) -> bool:
     """Return whether the last word of that epoch, on its way or not, says that its process ends."""
-    newest = _newest(at_ms, begun)
+    newest = _newest(at_ms, primaries.begun)
     said = [
         word
-        for word in words
+        for word in primaries.words
         if newest is not None and word.epoch == newest.epoch and word.at_ms <= at_ms
     ]
     return bool(said) and max(said).is_end
@@ -91,8 +111,7 @@ def _has_ended(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> boo
 def check(
     stage: str,
     became: Sequence[tuple[int, str, bool]],
-    begun: Sequence[Began],
-    words: Sequence[Word],
+    primaries: Primaries,
     stands: Sequence[Stands],
     waits: Waits,
 ) -> list[str]:
@@ -101,14 +120,13 @@ def check(
     Args:
         stage: Its name.
         became: (time, process, whether it has a checkpoint) of each that began to be primary.
-        begun: The epochs of the stage.
-        words: What primaries said.
+        primaries: Those before, and what they said and closed.
         stands: What processes said that stood by.
         waits: How long each has to wait.
     """
     wrong = []
     for at_ms, process, has_checkpoint in became:
-        sign_ms = _last_sign_ms(at_ms, begun, words)
+        sign_ms = _last_sign_ms(at_ms, primaries)
         if sign_ms is None:
             continue
         own = not has_checkpoint, process
@@ -117,7 +135,7 @@ def check(
             if each.process != process and at_ms - HEARD_MS <= each.at_ms <= at_ms:
                 heard.setdefault(each.process, set()).add((not each.has_checkpoint, each.process))
         before = [name for name, turns in heard.items() if all(turn < own for turn in turns)]
-        silent_ms = 0 if _has_ended(at_ms, begun, words) else waits.silent_ms
+        silent_ms = 0 if _has_ended(at_ms, primaries) else waits.silent_ms
         wait_ms = silent_ms + waits.turn_ms * len(before)
         if at_ms - sign_ms < wait_ms:
             wrong.append(
@@ -129,8 +147,7 @@ def check(
 
 def check_in_time(
     stage: str,
-    begun: Sequence[Began],
-    words: Sequence[Word],
+    primaries: Primaries,
     free: Callable[[int, int], Collection[str]],
     waits: Waits,
     until_ms: int,
@@ -139,18 +156,15 @@ def check_in_time(
 
     Args:
         stage: Its name.
-        begun: The epochs of the stage, ascending.
-        words: What primaries said.
+        primaries: All of the stage, and what they said and closed.
         free: (from, until) -> who stood by all the time, and was not held up.
         waits: How long each has to wait.
         until_ms: What is after that is not judged.
     """
     wrong = []
-    for before, after in pairwise([*begun, Began(until_ms, -1)]):
+    for before, after in pairwise([*primaries.begun, Began(until_ms, -1)]):
         signs_ms = [
-            word.at_ms
-            for word in words
-            if word.epoch == before.epoch and before.at_ms <= word.at_ms <= after.at_ms
+            each for each in primaries.signs_ms(before.epoch) if before.at_ms <= each <= after.at_ms
         ]
         sign_ms = max([before.at_ms, *signs_ms])
         # Others of whom no more is heard may have been heard just before.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from checkers import failovers
-from checkers.failovers import Began, Stands, Waits, Word
+from checkers.failovers import Began, Closed, Primaries, Stands, Waits, Word
 
 WAITS = Waits(silent_ms=1_500, turn_ms=600)
 BEGUN = [Began(0, 1), Began(1_000, 5)]
@@ -20,8 +23,17 @@ def check(
     *others: Stands,
     has_checkpoint: bool = True,
     words: list[Word] = WORDS,
+    closed: Sequence[Closed] = (),
 ) -> list[str]:
-    return failovers.check("s", [(at_ms, process, has_checkpoint)], BEGUN, words, others, WAITS)
+    primaries = Primaries(BEGUN, words, closed)
+    return failovers.check("s", [(at_ms, process, has_checkpoint)], primaries, others, WAITS)
+
+
+def check_in_time(
+    *began: Began, free: Sequence[str] = ("1",), until_ms: int = 9_000, **said: Any
+) -> list[str]:
+    primaries = Primaries([*BEGUN, *began], **{"words": WORDS, **said})
+    return failovers.check_in_time("s", primaries, lambda *_: free, WAITS, until_ms)
 
 
 def test_after_the_whole_silence_it_is_right() -> None:
@@ -46,10 +58,20 @@ def test_what_is_still_on_the_way_counts_for_nothing() -> None:
 
 def test_words_of_an_older_epoch_are_no_sign_of_life() -> None:
     assert check(3_500, "1", words=[*WORDS, Word(3_000, 1)]) == []
-    found = failovers.check_in_time(
-        "s", BEGUN, [*WORDS, Word(3_000, 1)], lambda *_: ["1"], WAITS, 9_000
-    )
-    assert len(found) == 1
+    assert len(check_in_time(words=[*WORDS, Word(3_000, 1)])) == 1
+
+
+def test_a_bucket_that_it_closes_is_a_sign_of_life() -> None:
+    assert check(3_500, "1", closed=[Closed(3_300, 5)]) != []
+    assert check(3_500, "1", closed=[Closed(3_300, 1)]) == []
+    assert check_in_time(closed=[Closed(6_000, 5)]) == []
+    assert len(check_in_time(closed=[Closed(6_000, 1)])) == 1
+    assert len(check_in_time(closed=[Closed(6_000, 5)], until_ms=12_000)) == 1
+
+
+def test_a_bucket_that_it_closes_takes_back_no_end() -> None:
+    ends = [*WORDS, Word(2_150, 5, is_end=True)]
+    assert check(2_200, "1", words=ends, closed=[Closed(2_190, 5)]) == []
 
 
 def test_turns_are_kept() -> None:
@@ -60,8 +82,6 @@ def test_turns_are_kept() -> None:
 
 
 def test_somebody_takes_the_place_if_there_is_anybody() -> None:
-    for free, is_wrong in (([], False), (["1"], True)):
-        found = failovers.check_in_time("s", BEGUN, WORDS, lambda *_: free, WAITS, 9_000)  # noqa: B023
-        assert bool(found) is is_wrong
-    begun = [*BEGUN, Began(5_800, 9)]
-    assert failovers.check_in_time("s", begun, WORDS, lambda *_: ["1"], WAITS, 6_000) == []
+    assert check_in_time(free=[]) == []
+    assert len(check_in_time()) == 1
+    assert check_in_time(Began(5_800, 9), until_ms=6_000) == []

@@ -18,10 +18,11 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import ENDED, LEADING
 from checkers import failovers
-from checkers.failovers import Began, Stands, Word
+from checkers.failovers import Began, Closed, Primaries, Stands, Word
 from simulation.conduct import is_cut
 from simulation.faults import COPY_ZOMBIE, EVERYTHING
 from simulation.hurrying import PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from simulation.log_states import log_states
 from simulation.raw_logs import appended_ms, boundary_log, with_trimmed
 from simulation.world import Run
 
@@ -47,8 +48,11 @@ def check(run: Run) -> list[str]:
         if stage.ha != "passive":
             continue
         begun = _begun(run, stage.name)
-        words = list(_words(run, stage.name))
-        received = list(_words(run, stage.name, kept_ms=failovers.ON_THE_WAY_MS))
+        closed = list(_closed(run, stage.name))
+        said = Primaries(begun, list(_words(run, stage.name)), closed)
+        received = Primaries(
+            begun, list(_words(run, stage.name, kept_ms=failovers.ON_THE_WAY_MS)), closed
+        )
         stands = list(_stands(run, stage.name))
         # Who was held up in the middle of its look judges by what it had heard before.
         became = [
@@ -64,7 +68,7 @@ def check(run: Run) -> list[str]:
             if not is_cut(run, f"processing/{stage.name}.{each[1]}", each[0])
             and not _has_wrong_clock(run, f"processing/{stage.name}.{each[1]}")
         ]
-        wrong += failovers.check(stage.name, heard, begun, received, stands, _WAITS)
+        wrong += failovers.check(stage.name, heard, received, stands, _WAITS)
         wrong += [
             f"{stage.name}.{process} becomes the primary at {at_ms} ms, the broker is hardly back"
             for at_ms, process, _ in heard
@@ -73,8 +77,7 @@ def check(run: Run) -> list[str]:
         last_ms = run.options.heal_ms if run.is_complete else run.ended_ms
         wrong += failovers.check_in_time(
             stage.name,
-            begun,
-            words,
+            said,
             lambda begin_ms, end_ms, name=stage.name: _free(run, name, begin_ms, end_ms),  # type: ignore[misc]
             _WAITS,
             last_ms,
@@ -89,6 +92,20 @@ def _begun(run: Run, stage: str) -> list[Began]:
         for offset, entry in boundary_log(run, stage)
         if isinstance(entry, EpochStarted) and offset in times
     ]
+
+
+def _closed(run: Run, stage: str) -> Iterator[Closed]:
+    """Yield the buckets that the log lets each process close: a record that the log rejects is no
+    sign of life.
+    """
+    writers = run.pipeline.stream_writers(stage)
+    before = dict.fromkeys(writers, 0)
+    for at_ms, _, _, _, log_state in log_states(run, stage):
+        for writer in writers:
+            closed, epoch = log_state.closed(writer), log_state.epoch(writer)
+            if closed > before[writer] and epoch is not None:
+                before[writer] = closed
+                yield Closed(at_ms, epoch)
 
 
 def _heartbeats(
