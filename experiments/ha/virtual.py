@@ -455,7 +455,8 @@ class _Primary:
             )
         )
         if self._process.standby is not None:
-            self._process.standby.lead(bucket, runner.synced_bucket)
+            log_state = runner.boundary.log_state
+            self._process.standby.lead(bucket, runner.synced_bucket, log_state.tip(self.writer))
 
 
 class VirtualStage:

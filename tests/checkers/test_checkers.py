@@ -368,6 +368,28 @@ def test_who_lowers_its_claim_holds_back_what_it_claimed_before(
     assert trimming.check([*claims, said(25, "a", 5)], [(30, "s", 5)], {"s": ["a"]}, 60, 0) == []
 
 
+@HEARD
+def test_who_stands_by_holds_nothing_before_it_has_read_of_a_later_primary(
+    heard_ms: int | None, count: int
+) -> None:
+    """Rule TM11. The trimming process hears of it ``heard_ms`` later."""
+    led, readers, primaries = said(20, "a", 9, epoch=2), {"s": ["b"]}, {"b": "a"}
+    claims = [said(10, "b", 5), led]
+    assert trimming.check(claims, [(30, "s", 5)], readers, 60, heard_ms) == []
+    found = trimming.check(claims, [(30, "s", 5)], readers, 60, heard_ms, None, primaries)
+    assert len(found) == count
+    claims.append(said(25, "b", 5, epoch=2))
+    assert trimming.check(claims, [(30, "s", 5)], readers, 60, heard_ms, None, primaries) == []
+
+
+def test_what_a_later_primary_outdates_need_not_be_trimmed() -> None:
+    claims, readers = [said(10, "b", 5), said(20, "a", 9, epoch=2)], {"s": ["a", "b"]}
+    assert len(trimming.check_goes_on(claims, [], readers, 25)) == 1
+    assert trimming.check_goes_on(claims, [], readers, 25, {"b": "a"}) == []
+    claims.append(said(22, "b", 5, epoch=2))
+    assert len(trimming.check_goes_on(claims, [], readers, 25, {"b": "a"})) == 1
+
+
 def test_nothing_trimmed_though_all_hold_it_is_found() -> None:
     claims, points = [said(10, "a", 5), said(20, "b", 7), said(40, "a", 6)], [(30, "s", 5)]
     assert trimming.check_goes_on(claims, points, {"s": ["a", "b"], "t": ["c"]}, 25) == []

@@ -38,6 +38,7 @@ def check(
     silent_ms: int,
     heard_ms: int | None,
     counts: Mapping[str, Sequence[Presence]] | None = None,
+    primaries: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Trim points that a reader had not reached, by what the process of its highest epoch said
     (TM5).
@@ -52,8 +53,10 @@ def check(
             of a new epoch however late, and any claim of any epoch may be the last that it knows.
         counts: Of readers that come and go, when each counts, if it has said anything; others
             always do.
+        primaries: Of readers that stand by, the primary: what they judged by an older epoch than
+            its own counts for nothing (TM11).
     """
-    counts = counts or {}
+    counts, primaries = counts or {}, primaries or {}
     claims_of: dict[str, list[SyncedClaim]] = {}
     for claim in claims:
         claims_of.setdefault(claim.reader, []).append(claim)
@@ -71,7 +74,8 @@ def check(
                     continue
                 limit_ms = now.silent_ms
             is_gone = at_ms - max((claim.at_ms for claim in heard), default=0) >= limit_ms
-            upto = _held(heard, None if heard_ms is None else at_ms - heard_ms)
+            known_ms = None if heard_ms is None else at_ms - heard_ms
+            upto = _held(heard, known_ms, claims_of.get(primaries.get(reader, ""), ()))
             if bucket > upto and not is_gone:
                 wrong.append(
                     f"{stream}: trimmed up to {bucket} at {at_ms} ms, but {reader}, which lives,"
@@ -80,12 +84,15 @@ def check(
     return wrong
 
 
-def _held(heard: Sequence[SyncedClaim], known_ms: int | None) -> int:
+def _held(
+    heard: Sequence[SyncedClaim], known_ms: int | None, primary: Sequence[SyncedClaim]
+) -> int:
     """Return the highest bucket that a reader may have been known to hold, whose newest epoch in
-    ``known_ms`` is known.
+    ``known_ms`` is known, and that of its ``primary``.
     """
     known = [claim for claim in heard if known_ms is not None and claim.at_ms <= known_ms]
-    least = max((_process(claim) for claim in known), default=(-1, -1))
+    led = [claim for claim in primary if known_ms is not None and claim.at_ms <= known_ms]
+    least = max((_process(claim) for claim in (*known, *led)), default=(-1, -1))
     lowered = (number for number, claim in enumerate(known) if claim.is_lowered)
     counts = heard[max(lowered, default=0) :]
     return max((claim.bucket for claim in counts if _process(claim) >= least), default=0)
@@ -101,10 +108,11 @@ def check_goes_on(
     points: Iterable[tuple[int, str, int]],
     readers: Mapping[str, Collection[str]],
     until_ms: int,
+    primaries: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the streams that were not trimmed up to what all of their readers have said since
     ``until_ms`` at the latest that they hold for good. A process speaks until one of a higher epoch
-    has spoken (TM5).
+    has spoken (TM5). ``primaries``: as for ``check``.
     """
     claimed: dict[str, int] = {}
     newest: dict[str, tuple[int, int]] = {}
@@ -114,6 +122,9 @@ def check_goes_on(
             continue
         newest[reader] = _process(claim)
         claimed[reader] = bucket if claim.at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
+    for reader, primary in (primaries or {}).items():
+        if newest.get(reader, (0, 0)) < newest.get(primary, (0, 0)):
+            claimed[reader] = 0
     trimmed: dict[str, int] = {}
     for _, stream, bucket in points:
         trimmed[stream] = max(bucket, trimmed.get(stream, 0))

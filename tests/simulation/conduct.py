@@ -201,7 +201,8 @@ def check_trimmed(run: Run) -> list[str]:
         fault.target.startswith(("consistency_manager", EVERYTHING)) for fault in run.faults
     )
     heard_ms = None if is_struck else _HEARD_MS
-    wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms, counts)
+    primaries = _primaries(run.options)
+    wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms, counts, primaries)
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
@@ -214,7 +215,7 @@ def check_trimmed(run: Run) -> list[str]:
             for stream, those in readers.items()
             if those and stream not in kept
         }
-        wrong += trimming.check_goes_on(claims, points, own, until_ms)
+        wrong += trimming.check_goes_on(claims, points, own, until_ms, primaries)
     return wrong
 
 
@@ -222,9 +223,11 @@ def _lowered_claims(run: Run) -> Iterator[trimming.SyncedClaim]:
     """Yield each claim that a standby has lowered, when the log had it (TI11)."""
     for at_ms, _, what, facts in run.history.events:
         if what == "claims less":
-            stage, process, bucket = facts[:3]
+            stage, process, bucket, epoch = facts
             reader = f"{STANDBY_SERVICE} {stage}.{process}"
-            yield trimming.SyncedClaim(at_ms, reader, -1, int(bucket or 0), 1, is_lowered=True)
+            yield trimming.SyncedClaim(
+                at_ms, reader, int(epoch or 0), int(bucket or 0), 1, is_lowered=True
+            )
 
 
 def _claims_of_the_log(run: Run, stage: str) -> Iterator[trimming.SyncedClaim]:
@@ -273,6 +276,16 @@ def _readers(options: Options) -> dict[str, list[str]]:
         mine = [f"delivery {process}.0" for process in output.processes if len(output.numbers) == 1]
         found.setdefault(output.stream, []).extend(mine)
     return found
+
+
+def _primaries(options: Options) -> dict[str, str]:
+    """Return the primary of each reader that stands by, as their heartbeats name them."""
+    return {
+        f"{STANDBY_SERVICE} {stage.name}.{number}": f"{REPLICA_SERVICE} {stage.name}.0"
+        for stage in options.stages
+        if stage.ha == "passive"
+        for number in range(stage.replicas)
+    }
 
 
 def stable_claims(run: Run) -> Iterator[tuple[int, str, int]]:

@@ -140,7 +140,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "copies_less_than_is_claimed": 1047,
     "rest_is_given_up_before_the_lower_claim_is_heard": 514,
     "late_heartbeat_raises_a_lowered_claim": 4080,
-    "input_of_a_cut_off_checkpoint_is_forgotten": 1508,
+    "claims_a_checkpoint_that_is_cut_off": 1508,
     "stops_what_is_about_to_begin": 88,
     "fence_ignored": 129,
     "failure_begins_unread": 242,

@@ -230,7 +230,9 @@ class SimulatedReplica(StageReplica):
             raise
         if not self.is_passive:
             return
-        self._own_disk.check_newest_synced(standby.bucket)
+        if self._runner is None:
+            # Once it has an epoch, only what it says as the primary counts (TM11).
+            self._own_disk.check_newest_synced(standby.bucket)
         if standby.bucket != self._copied_bucket:
             self._copied_bucket = standby.bucket
             self._reached("standby copied")
@@ -308,7 +310,13 @@ class SimulatedReplica(StageReplica):
                 self._own_disk.check_claimed(timeline, standby.claimed)
                 if self._is_claim_lowered:
                     own, self._is_claim_lowered = self._own, False
-                    self._port.note("claims less", own.stage_name, own.process, standby.claimed)
+                    self._port.note(
+                        "claims less",
+                        own.stage_name,
+                        own.process,
+                        standby.claimed,
+                        standby._judged_epoch,
+                    )
                     self._port.crash_point("processing.claim_lowered")
 
     def _note_look(self, *_: object) -> None:

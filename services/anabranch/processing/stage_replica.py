@@ -231,8 +231,8 @@ class StageReplica:
             return
         standby = warm_standby.standby
         # A rehearsal reads what follows an older checkpoint.
-        if not standby.rehearsal.is_running and (upto := standby.forgettable):
-            self._inputs.forget(upto)
+        if not standby.rehearsal.is_running and standby.bucket:
+            self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
 
@@ -372,7 +372,9 @@ class StageReplica:
             return
         self._report.show(primary.runner, self._followers)
         if self._warm_standby is not None:
-            self._warm_standby.standby.lead(self._report.bucket, primary.runner.synced_bucket)
+            tip = primary.boundary.log_state.tip(self._own.replica)
+            standby = self._warm_standby.standby
+            standby.lead(self._report.bucket, primary.runner.synced_bucket, tip)
         self._checkpoint.sync_if_due(primary.runner)
         if primary.check_epoch_if_due():
             self.split.check_attempt()

@@ -29,6 +29,7 @@ from anabranch.protocol.log.timeline import (
     LowerClaim,
     Step,
     carry_out,
+    epoch_of,
 )
 from anabranch.protocol.stage.owners_checkpoint import Announced, OwnersCheckpoint, Transfer
 from anabranch.protocol.stage.recovery import CleanPoints
@@ -40,7 +41,7 @@ from anabranch.protocol.stage.standby import (
     StandbyProcess,
     StandbyWatch,
     copy_steps,
-    forgettable,
+    is_cut_off,
 )
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Checkpoints, Clock, EventLog, Thread, Threads
+    from anabranch.protocol.identifiers import BatchId
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
 
@@ -146,6 +148,8 @@ class Standby:
             every_ms=PASSIVE_BEAT_MS,
         )
         self._log_was_read = False
+        self._judged_epoch = -1
+        """Epoch of the newest record by which the claim was judged (SB11); -1: of none."""
         self._next_copy_ms = self._next_reach_ms = 0
         self._reach = Reach(0)
         self._fetch_error = ""
@@ -176,7 +180,7 @@ class Standby:
             self._held = Held(newest, whole, disk.bucket(newest.name, whole))
         self.bucket = 0 if self._held is None else self._held.bucket
         """Last bucket of input in the checkpoint from which this process would start; 0 without a
-        checkpoint.
+        checkpoint, or if the log has cut it off.
         """
 
     def must_wait(self) -> bool:
@@ -184,6 +188,9 @@ class Standby:
         replica.
         """
         self._read_logs()
+        # Before a copy begins: the first heartbeat must not name an older epoch than the last one
+        # of this process's predecessor.
+        self._judge_claim()
         return self._watch.must_wait
 
     @property
@@ -237,6 +244,7 @@ class Standby:
         if self._copy_error is not None:
             raise self._copy_error
         self._read_logs()
+        self._judge_claim()
         self._update_announced()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._heartbeats.send(self._heartbeat(STANDING_BY, closed, self.bucket))
@@ -252,6 +260,24 @@ class Standby:
             self._reach.rest_bytes,
             is_delayed=self.rehearsal.delays(now_ms),
         )
+
+    def _judge_claim(self) -> None:
+        """Claim nothing once the log has cut the checkpoint off (SB11, SB12). Does nothing while a
+        copy is under way, which may replace the checkpoint at any moment: the claim remains one of
+        an older epoch.
+        """
+        if self._is_moved or (self._copying is not None and self._copying.is_alive()):
+            return
+        log_state = self.boundary.log_state
+        tip, accepted = log_state.tip(self._writer), log_state.chain(self._writer)
+        if self._held is not None and is_cut_off(self._held, tip, accepted):
+            self._held, self.bucket = None, 0
+        self._judged_by(tip)
+
+    def _judged_by(self, tip: BatchId | None) -> None:
+        """Note the newest record of the replica by which the claim was judged."""
+        if tip is not None:
+            self._judged_epoch = max(self._judged_epoch, epoch_of(tip.timeline) or 0)
 
     def _update_announced(self) -> None:
         """Determine which checkpoint of the owner to read, or whether to begin from the input."""
@@ -333,12 +359,13 @@ class Standby:
             self.copy(takes_over=True)
         self._control.close()
 
-    def lead(self, bucket: int, checkpoint_bucket: int) -> None:
+    def lead(self, bucket: int, checkpoint_bucket: int, tip: BatchId | None) -> None:
         """Report as primary up to which ``bucket`` the stage is closed and which checkpoint is
         durable, to the other processes and to trimming. Does nothing for a moving replica, which
-        reports this itself.
+        reports this itself. ``tip``: last record of the replica; None: there is none.
         """
         if not self._is_moved:
+            self._judged_by(tip)
             self._heartbeats.send(self._heartbeat(LEADING, bucket, checkpoint_bucket))
 
     def _heartbeat(self, state: str, bucket: int, checkpoint_bucket: int) -> Heartbeat:
@@ -349,7 +376,7 @@ class Standby:
             STANDBY_SERVICE,
             self._stage,
             self._process,
-            -1,
+            self._judged_epoch,
             state,
             bucket,
             0,
@@ -364,13 +391,6 @@ class Standby:
         for a moving replica, of which the primary alone reports one.
         """
         return 0 if self._is_moved else self.bucket
-
-    @property
-    def forgettable(self) -> int:
-        """Last bucket of input that this process may forget while it stands by; 0: none."""
-        if self._is_moved:
-            return self.bucket
-        return forgettable(self._held, self.boundary.log_state.chain(self._writer))
 
     def lower_claim(self, bucket: int) -> bool:
         """Report ``bucket`` as the last one in the checkpoint, which held more so far. Return

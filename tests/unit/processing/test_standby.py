@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -342,23 +343,79 @@ def test_ti11_a_claim_is_lower_once_the_broker_has_acknowledged_it(
     assert last.checkpoint_bucket == 30
 
 
-def test_sb11_it_forgets_what_its_checkpoint_holds_while_the_log_accepts_that(
+def append(world: World, ident: BatchId, prev: BatchId | None) -> None:
+    """Append a record of a new epoch to the stage's log."""
+    with contextlib.closing(world.writer()) as writer:
+        writer.start()
+        writer.append(BoundaryRecord("0", writer.epoch, ident, prev, 40))
+
+
+def said(world: World) -> tuple[int, int]:
+    """Return the epoch and the claim in the last heartbeat of the process that stands by."""
+    *_, last = all_control_records(world.log, world.pipeline)
+    assert isinstance(last, Heartbeat)
+    return last.epoch, last.checkpoint_bucket
+
+
+def test_sb11_it_claims_nothing_once_another_one_went_on_from_an_older_checkpoint(
+    world: World,
+) -> None:
+    world.run(FIRST, 5)
+    made = world.standby()
+    assert made.copy()
+    made.round()
+    assert said(world) == (-1, 50), "the log has no record"
+    append(world, BatchId(FIRST.name, 3), None)
+    append(world, BatchId(timeline_name(6, 0), 4), BatchId(FIRST.name, 3))
+    world.clock.advance(PASSIVE_BEAT_MS)
+    made.round()
+    assert (made.bucket, made.claimed, *said(world)) == (0, 0, 6, 0)
+    world.run(Timeline.fresh(6), 4)
+    assert made.copy(), "it holds less than the one before"
+    assert made.bucket == 40
+
+
+def test_sb11_its_next_process_knows_at_once_that_its_checkpoint_is_cut_off(world: World) -> None:
+    """So its heartbeats are of no older epoch than those of the process before."""
+    world.run(FIRST, 5)
+    assert world.standby().copy()
+    append(world, BatchId(timeline_name(6, 0), 4), None)
+    found = world.standby()
+    assert found.bucket == 50
+    found.must_wait()
+    assert found.bucket == 0
+    found.lead(70, 66, None)
+    assert said(world) == (6, 66)
+    world.clock.advance(PASSIVE_BEAT_MS)
+    found.lead(80, 66, BatchId(timeline_name(8, 0), 0))
+    assert said(world) == (8, 66)
+
+
+def test_sb11_while_a_copy_is_under_way_the_claim_stays_as_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(FIRST, 5)
     made = world.standby()
-    assert made.forgettable == 0, "it has no checkpoint"
     assert made.copy()
-    chain = {BatchId(FIRST.name, 4)}
-    monkeypatch.setattr(made.boundary.log_state, "chain", lambda _: frozenset(chain))
-    assert made.forgettable == made.bucket == 50
-    chain.clear()
-    assert made.forgettable == 0, "a later primary went on from an older batch"
-    found = world.standby()
-    monkeypatch.setattr(found.boundary.log_state, "chain", lambda _: frozenset(chain))
-    assert (found.bucket, found.forgettable) == (50, 0), "nor does its next process"
-    chain.add(BatchId(FIRST.name, 4))
-    assert found.forgettable == 50
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def copies(**_: object) -> bool:
+        begun.set()
+        return goes_on.wait(20)
+
+    monkeypatch.setattr(made, "copy", copies)
+    made.begin_copy()
+    assert begun.wait(20)
+    append(world, BatchId(timeline_name(6, 0), 4), None)
+    made.round()
+    assert said(world) == (-1, 50)
+    goes_on.set()
+
+    def has_ended() -> bool:
+        made.round()
+        return made.bucket == 0
+
+    wait_until(has_ended, 20, "the end of the copy")
 
 
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +455,7 @@ def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None
     made.end_watch()
     assert made.bucket == 60, "whatever is within reach is taken along"
     world.clock.advance(STANDBY_COPY_EVERY_MS)
-    made.lead(70, 66)
+    made.lead(70, 66, None)
     made.close()
     own = [
         entry
@@ -501,7 +558,7 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
     files = sorted(tmp_path.rglob("*"))
     assert made.round()
     made.end_watch()
-    made.lead(50, 50)
+    made.lead(50, 50, None)
     made.close()
     assert not made.copy()
     assert sorted(tmp_path.rglob("*")) == files, "the one that runs lives there"

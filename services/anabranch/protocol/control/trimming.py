@@ -69,6 +69,11 @@ Invariants:
         epoch, show that it lives, as do buckets that it closes, and nothing else.
     TM10 of heartbeats of one epoch, none raises a claim that was lowered unless it names a later
         closed bucket than the one that lowered it.
+    TM11 a claim of a process that stands by counts only if it was judged by a record of the newest
+        epoch whose heartbeats were received, or of a later one. An older claim may be of a
+        checkpoint that the log has cut off meanwhile (``protocol.stage.standby``, SB11), by a
+        process that is away. Until then, what the primaries have claimed bounds the trim point: a
+        later one counts as having read nothing at first (TM5).
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -217,9 +222,11 @@ class Trimming:
         may be older (TM10).
         """
         before = self._detector.last(reader)
-        if before is None or (before.life, before.epoch) != (beat.life, beat.epoch):
+        if before is None or before.life != beat.life or before.epoch < beat.epoch:
             self._lowered_at.pop(reader, None)
             return beat
+        if beat.epoch < before.epoch:
+            return beat  # ignored (TM5)
         lowered_at = self._lowered_at.get(reader, -1)
         if beat.checkpoint_bucket < before.checkpoint_bucket:
             # The higher bucket stays: this heartbeat may be the one that was sent first.
@@ -302,10 +309,25 @@ class Trimming:
             beat = self._detector.last(reader)
             if beat is None and is_tried:
                 continue
-            said = 0 if beat is None else beat.checkpoint_bucket
+            said = 0 if beat is None or self._is_outdated(beat) else beat.checkpoint_bucket
             positions.append(self._unneeded.get(reader, said))
         is_read_elsewhere_alone = stream in self._kept_buckets and not self._readers[stream]
         return min(positions, default=upto if is_read_elsewhere_alone else 0)
+
+    def _is_outdated(self, beat: Heartbeat) -> bool:
+        """Return whether ``beat`` is of a process that stands by and has not judged its claim by a
+        record of the newest epoch of its stage (TM11).
+        """
+        if beat.service != STANDBY_SERVICE:
+            return False
+        primaries = (
+            self._detector.last(Peer(REPLICA_SERVICE, beat.name, replica))
+            for replica in self._detector.replicas(REPLICA_SERVICE, beat.name)
+        )
+        return any(
+            each is not None and (each.life != beat.life or each.epoch > beat.epoch)
+            for each in primaries
+        )
 
 
 TRIM_SPANS_MAX: Final = 8_192

@@ -40,9 +40,9 @@ Invariants:
         processes decides. The process that was last known as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same. It holds
         no less of the input than the process claims, since trimming counts on that: a primary that
-        continued from an older checkpoint is copied when it has caught up, and not tried before,
-        since each copy scans the state. A process that becomes the primary takes the older one,
-        once its lower claim is in the log.
+        continued from an older checkpoint is copied when the claim has ended (SB12), or it has
+        caught up, and not tried before, since each copy scans the state. A process that becomes the
+        primary takes the older one, once its lower claim is in the log.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
         of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
@@ -63,10 +63,15 @@ Invariants:
         that one's results wait for this node.
     SB10 a standby that is behind the primary and has copied nothing for ``UNCOPIED_MS`` says so:
         all input since its checkpoint is kept, and a failover runs it again.
-    SB11 a standby forgets only input that a checkpoint holds from which the log lets it continue
-        (TI7). If the process that went on from an older checkpoint loses its disk, the next primary
-        needs that input again: one that had forgotten it would end in its failover, and so would
-        each replacement.
+    SB11 a standby forgets only input that it claims to have in its checkpoint. It claims nothing
+        once the log has cut that off (TI7): if the process that continued from an older checkpoint
+        loses its disk, the next primary needs that input again. One that had forgotten it would end
+        in its failover, and so would each replacement; if it was trimmed, none could begin. Whoever
+        claims nothing copies whatever the primary has. A claim names the epoch of the newest record
+        by which it was judged (``protocol.control.trimming``, TM11).
+    SB12 nor does it claim a checkpoint of an epoch that an earlier process of its own began, once a
+        later epoch has a record: the earlier process, if it still runs, may fork, and put a copy in
+        its place that is not durable. Until then that one's own claim bounds the trim point.
 """
 
 from __future__ import annotations
@@ -396,19 +401,25 @@ class Held:
     bucket: int
 
 
-def forgettable(held: Held | None, accepted: Collection[BatchId]) -> int:
-    """Return the last bucket of input that a process which holds ``held`` may forget (SB11); 0:
-    none.
+def is_cut_off(held: Held, tip: BatchId | None, accepted: Collection[BatchId]) -> bool:
+    """Return whether a process that holds ``held`` must no longer claim it (SB11, SB12).
 
     Args:
-        held: Its checkpoint; None: it has none.
-        accepted: Records of the replica that another one may continue, by the stage's log.
+        held: Its checkpoint.
+        tip: Last record of the replica, as far as this process has read the stage's log; None:
+            there is none.
+        accepted: Records of the replica that another one may continue, as far as it has read.
     """
-    if held is None:
-        return 0
-    timeline, batch = held.timeline, held.batch
-    is_accepted = continues(timeline, batch, timeline.tip(batch), accepted.__contains__)
-    return held.bucket if is_accepted else 0
+    if tip is None:
+        return False
+    name, own = held.timeline.name, held.timeline.tip(held.batch)
+    epoch, epoch_read = epoch_of(name) or 0, epoch_of(tip.timeline) or 0
+    if epoch < epoch_read and name == timeline_name(epoch, number_of(name)):
+        return True
+    if continues(held.timeline, held.batch, own, accepted.__contains__):
+        return False
+    # A copy may be ahead of what this process has read of the log.
+    return own is None or (epoch_read, tip.batch) >= (epoch_of(own.timeline) or 0, own.batch)
 
 
 def copy_steps(

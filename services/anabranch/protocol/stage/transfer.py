@@ -22,8 +22,8 @@ Invariants:
         ``FEED_STANDBY_EVERY_MS`` for a standby, if the stage has read anything since.
     TR2 a process whose checkpoint is ahead of what is stored reads the directory of the one that
         runs: nothing is stored for it. One whose primary continued from an older checkpoint counts
-        as ahead, too: it copies none that holds less than its own, and one is stored every
-        ``STORE_EVERY_MS`` in any case.
+        as ahead, too, until its claim has ended (SB11): it copies none that holds less than it
+        claims, and one is stored every ``STORE_EVERY_MS`` in any case.
     TR3 after an attempt that failed the next one comes after ``STORE_AGAIN_MS`` at the earliest.
     TR4 a process without a heartbeat for ``LONG_SILENT_MS`` is gone: nothing is stored for it.
     TR5 a move is withdrawn when no heartbeat reported it, or its copy has neither got further nor

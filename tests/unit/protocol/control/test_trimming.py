@@ -159,6 +159,36 @@ def test_tm10_another_epoch_and_another_life_count_anew(change: dict[str, Any]) 
     assert trimmed(*lowered, *anew) == 9
 
 
+def test_tm10_one_of_an_older_epoch_lets_no_later_one_raise_the_claim() -> None:
+    claim, lower = (beat(OUTPUT, bucket, epoch=2, closed=12) for bucket in (9, 5))
+    assert trimmed(claim, lower, beat(OUTPUT, 9), claim) == 5
+
+
+STANDBY = Peer("standby", "tolls", "1")
+
+
+def claimed(primary: Heartbeat, *claims: Heartbeat) -> int:
+    """Return the trim point of the stream that a stage reads, of which one process stands by."""
+    trimming = Trimming({"reports": [STAGE[0], STANDBY]})
+    for number, each in enumerate((primary, *claims)):
+        trimming.receive(each, NOW + number)
+    trimming.due(NOW + 9, {"reports": 99}, wall_ms=NOW)
+    return trimming.point("reports")
+
+
+def test_tm11_a_claim_from_before_a_later_primary_wrote_trims_nothing() -> None:
+    """The process is away, and the later primary went on from an older checkpoint."""
+    assert claimed(beat(STAGE[0], 9), beat(STANDBY, 7)) == 7
+    assert claimed(beat(STAGE[0], 9, epoch=5), beat(STANDBY, 7)) == 0
+    assert claimed(beat(STAGE[0], 9, epoch=5), beat(STANDBY, 7), beat(STANDBY, 6, epoch=5)) == 6
+    assert claimed(beat(STAGE[0], 9, epoch=5), beat(STANDBY, 7, epoch=8)) == 7, "it heard first"
+    assert claimed(beat(STAGE[0], 9, life="b"), beat(STANDBY, 7, life="a")) == 0
+
+
+def test_tm11_where_no_primary_was_heard_nothing_is_trimmed() -> None:
+    assert claimed(beat(STANDBY, 7)) == 0
+
+
 def sold(monkeypatch: pytest.MonkeyPatch) -> Trimming:
     """Return the trimming of a stream that a stage and an output read, of which others may run the
     stage.

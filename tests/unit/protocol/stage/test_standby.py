@@ -55,7 +55,7 @@ from anabranch.protocol.stage.standby import (
     StandbyWatch,
     copy_name,
     copy_steps,
-    forgettable,
+    is_cut_off,
     must_yield,
     to_copy,
     yields_for,
@@ -566,13 +566,36 @@ def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     ]
 
 
-def test_sb11_only_what_the_log_lets_a_process_go_on_from_is_forgotten() -> None:
-    """The primary of a later epoch went on from an older checkpoint, and cut off the later ones."""
-    assert forgettable(None, ()) == 0
+FORKED = BatchId(THEIRS.name, 7)
+"""A record of the primary from which the copy was made."""
+COPIED = Held(THEIRS.copied(timeline_name(5, 0, TOKEN), 7), 7, 70)
+LATER = BatchId(timeline_name(6, 0), 7)
+"""The first record of a later primary."""
+
+
+def test_sb11_a_checkpoint_is_claimed_until_a_later_primary_goes_on_from_an_older_one() -> None:
+    assert not is_cut_off(COPIED, None, ()), "nothing was read of the log"
+    assert not is_cut_off(COPIED, FORKED, {FORKED})
+    assert not is_cut_off(COPIED, LATER, {FORKED, LATER}), "it goes on from this one"
+    assert is_cut_off(COPIED, LATER, {BatchId(THEIRS.name, 6), LATER})
+    base = Timeline.from_peer(timeline_name(6, 0, TOKEN), 4, 40)
+    assert not is_cut_off(Held(base, 4, 40), LATER, ()), "its base record is appended again"
+
+
+def test_sb11_a_copy_that_is_ahead_of_what_was_read_of_the_log_is_claimed() -> None:
+    before = BatchId(THEIRS.name, 6)
+    assert not is_cut_off(COPIED, before, {before})
+    much_later = BatchId(THEIRS.name, 8)
+    assert is_cut_off(COPIED, much_later, {much_later}), "the log has forgotten its record"
+
+
+def test_sb11_a_batch_whose_record_is_not_known_is_not_claimed() -> None:
+    held = Held(replace(COPIED.timeline, floor=5, earlier=()), 6, 60)
+    assert is_cut_off(held, BatchId(THEIRS.name, 3), ())
+
+
+def test_sb12_what_its_own_process_began_is_claimed_until_another_one_has_written() -> None:
     held = Held(THEIRS, 7, 70)
-    assert forgettable(held, {BatchId(THEIRS.name, 7)}) == 70
-    assert forgettable(held, {BatchId(THEIRS.name, 6)}) == 0, "it would start from batch 6"
-    assert forgettable(Held(THEIRS, 3, 30), {BatchId("l", 3)}) == 30
-    base = Timeline.from_peer(timeline_name(6, 0), 4, 40)
-    assert forgettable(Held(base, 4, 40), ()) == 40, "its base record is appended again"
-    assert forgettable(Held(Timeline.fresh(6), -1, 0), ()) == 0
+    assert not is_cut_off(held, FORKED, {FORKED})
+    assert is_cut_off(held, LATER, {FORKED, LATER}), "though the log goes on from it"
+    assert not is_cut_off(COPIED, LATER, {FORKED, LATER}), "nobody else replaces a copy"
