@@ -60,9 +60,9 @@ class Runs:
         """Displacement of the machine's wall clock that nobody mends, in ms."""
         self.drift_permille = 0
         self.away_until_ms = 0
+        """Time before which no process begins, whatever ended the last one."""
         self.unreachable_until_ms = 0
         """Time until which nobody reaches the disk of its machine."""
-        """Not started again before."""
 
 
 class Start(Protocol):
@@ -122,10 +122,7 @@ class ProcessFaults:
             if fault.value:
                 self.kill(runs)
         elif fault.kind in ("away", UNREACHABLE):
-            runs.away_until_ms = until_ms
-            if fault.kind == UNREACHABLE:
-                runs.unreachable_until_ms = until_ms
-            self.kill(runs)
+            self.be_away(runs, until_ms, is_reachable=fault.kind != UNREACHABLE)
         elif (
             alive is None
             and (fault.kind.startswith("commit ") or fault.kind == UNHEARD_CLAIM)
@@ -264,6 +261,15 @@ class ProcessFaults:
 
     def _on(self, machine: Machine) -> list[str]:
         return [key for key, each in self._machines.items() if each is machine]
+
+    def be_away(self, runs: Runs, until_ms: int, *, is_reachable: bool) -> None:
+        """End all processes of a service, and let none begin before ``until_ms``, nor before it
+        would have by now. ``is_reachable``: whether others reach the disk of its machine meanwhile.
+        """
+        runs.away_until_ms = max(runs.away_until_ms, until_ms)
+        if not is_reachable:
+            runs.unreachable_until_ms = max(runs.unreachable_until_ms, until_ms)
+        self.kill(runs)
 
     def kill(self, runs: Runs) -> None:
         """End all processes of a service at once."""

@@ -738,7 +738,16 @@ class World:
         self.scheduler.at(self.scheduler.now_ms + _RESTART_MS, lambda: self._restart(key))
 
     def _restart(self, key: str) -> None:
-        if self.runs[key].current is None:
+        """Start a service, unless it runs. Where its machine went away after its process had ended,
+        that waits until the machine is back.
+        """
+        runs = self.runs[key]
+        if runs.current is not None:
+            return
+        if runs.away_until_ms > self.scheduler.now_ms:
+            self.history.reached("restart waits: away since the process ended")
+            self.scheduler.at(runs.away_until_ms, lambda: self._restart(key))
+        else:
             self.start(key)
 
     def _context(self, process: Process, port: Port, clock: SimulatedClock) -> ServiceContext:
@@ -972,7 +981,7 @@ class World:
 
         def strike() -> None:
             until_ms = min(self.scheduler.now_ms + fault.duration_ms, self.options.heal_ms)
-            runs.away_until_ms = runs.unreachable_until_ms = until_ms
+            self._process_faults.be_away(runs, until_ms, is_reachable=False)
             self._say_again(partial(self._tampering.claim_again, fault.target), until_ms)
 
         for link, _ in runs.alive.values():
