@@ -14,6 +14,7 @@ from anabranch.codec import control_records
 from anabranch.protocol.control.consistency import GAP
 from anabranch.protocol.control.records import Alarm
 from checkers import gaps, streams
+from simulation.faults import BEFORE_RESULTS
 from simulation.raw_logs import appended_ms, boundary_log, records
 
 if TYPE_CHECKING:
@@ -116,9 +117,14 @@ def _check_late(
     """Each replica gave up, once for each deletion before the first result, what lies before the
     blocks that are left, and a horizon.
     """
-    first_ms = min(fault.at_ms for fault in run.faults if fault.kind == "all blocks deleted")
+    first_ms = {
+        fault.at_ms
+        for fault in run.faults
+        if fault.kind == "all blocks deleted" and fault.value != BEFORE_RESULTS
+    }
+    # Faults of this value strike only while there is no result.
     again_ms = {event.at_ms for event in run.history.events if event.what == "deleted again"}
-    deleted_ms = [first_ms, *sorted(again_ms)]
+    deleted_ms = sorted(first_ms | again_ms)
     closed = [
         (when_ms, max(gaps.closed_at(complete[stream], when_ms) for stream in stage.reads))
         for when_ms in deleted_ms
