@@ -692,7 +692,7 @@ class ReplicaRunner:
         if decision.drop is not None:
             self._end_branch(decision.drop)
         if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE:
-            self.missing = decision.plan.missing or self.missing
+            self.missing = decision.plan.missing
             self.shed = decision.plan.shed
         passed = replica.passed()
         for reader in self._inputs.values():

@@ -424,6 +424,18 @@ class TestFork:
         assert list(world.machine.directories) == [stable_query], "the branch's directory is gone"
         assert world.stable_rows() == world.expected(12)
 
+    def test_an_input_that_is_back_is_not_named_as_missing(self) -> None:
+        """Though the branch goes on until the corrections have passed it."""
+        world, process = failing()
+        branch = process.runner.branch
+        assert branch is not None
+        assert process.runner.missing[:1] == ("a",)
+        world.close("a", 12, 7, 11)
+        world.close("b", 12, 11)
+        process.runner.tick()
+        assert process.ask(branch) is not None
+        assert (process.runner.branch, process.runner.missing) == (branch, ())
+
     def test_a_branch_says_how_many_rows_its_input_lacks(self) -> None:
         class TakesTentative(OnlySources):
             @override
