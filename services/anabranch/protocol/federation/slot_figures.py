@@ -36,7 +36,7 @@ from anabranch.protocol.federation.workload import Workload
 
 
 class SlotStep(Enum):
-    """What to do about a slot."""
+    """Decision about a slot."""
 
     STATE = auto()
     """Write the figure, then take the next slot."""
