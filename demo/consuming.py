@@ -8,16 +8,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from demo.comparing import Delivered, result
 from demo.traffic import Rejected
@@ -28,8 +31,11 @@ a minute.
 """
 _IDLE_S: Final = 20.0
 """Time without a record after which the client is replaced, in seconds: after a broker's restart
-librdkafka sometimes stops reading without an error (its issue 5153).
+librdkafka sometimes stops reading without an error (its issue 5153). It may stop reading one
+partition and read the others: of one without a record for so long the broker is asked for the end,
+and if the client is still before it as long afterwards, it is replaced, too.
 """
+_MESSAGES_MAX: Final = 1_000
 
 
 class TopicReader(threading.Thread):
@@ -47,6 +53,12 @@ class TopicReader(threading.Thread):
         self._stopping = threading.Event()
         self._next: dict[int, int] = {}
         """Next offset of each partition that had a record."""
+        self._heard_s: dict[int, float] = {}
+        """Time of each partition's last record, or of the assignment."""
+        self._ends: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        """Answers of the broker to the last question for ends, and to come."""
+        self._asked_s = 0.0
+        """Time of that question, or of the assignment."""
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": kafka,
             "group.id": f"toll-road-demo-{uuid.uuid4()}",
@@ -57,6 +69,8 @@ class TopicReader(threading.Thread):
             "log_level": 2,
         }
         self._consumer = Consumer(self._settings)
+        # A client of its own does not wait behind a fetch, and nobody waits for it.
+        self._admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -64,24 +78,24 @@ class TopicReader(threading.Thread):
         try:
             partitions = self._partitions()
             self._assign(partitions)
-            heard_s = time.monotonic()
             while not self._stopping.is_set():
-                messages = self._consumer.consume(1_000, 0.1)
-                if messages:
-                    heard_s = time.monotonic()
-                elif time.monotonic() - heard_s >= _IDLE_S:
-                    self._consumer.close()
-                    self._consumer = Consumer(self._settings)
-                    self._assign(partitions)
-                    heard_s = time.monotonic()
+                messages = self._consumer.consume(_MESSAGES_MAX, 0.1)
                 for message in messages:
                     error = message.error()
                     if error is None:
                         self._take(message)
-                        self._next[message.partition() or 0] = (message.offset() or 0) + 1
+                        partition = message.partition() or 0
+                        self._next[partition] = (message.offset() or 0) + 1
+                        self._heard_s[partition] = time.monotonic()
                     elif error.fatal():
                         self.error = KafkaException(error)
                         return
+                # Only once the client has handed over all that it holds: in a backlog the records
+                # of one partition wait behind those of another.
+                if len(messages) < _MESSAGES_MAX and self._has_stopped():
+                    self._consumer.close()
+                    self._consumer = Consumer(self._settings)
+                    self._assign(partitions)
         except Exception as error:  # noqa: BLE001 - the demo's main thread raises it again
             self.error = error
         finally:
@@ -92,7 +106,41 @@ class TopicReader(threading.Thread):
         self._stopping.set()
         self.join()
 
+    def _has_stopped(self) -> bool:
+        """Return whether the client has had no record for long, or none of a partition of which
+        there are some.
+        """
+        least_s = time.monotonic() - _IDLE_S
+        idle = [number for number, heard_s in self._heard_s.items() if heard_s <= least_s]
+        if len(idle) == len(self._heard_s):
+            return bool(idle)
+        if not idle or self._asked_s > least_s:
+            return False
+        places = [TopicPartition(self._topic, number) for number in idle]
+        # The position also passes transaction markers, which are not messages.
+        passed = {
+            place.partition: max(place.offset, self._next.get(place.partition, 0))
+            for place in self._consumer.position(places)
+        }
+        behind = [
+            place
+            for place, end in self._ends.items()
+            if place.partition in passed
+            and end.done()
+            and end.exception() is None
+            and end.result().offset > passed[place.partition]
+        ]
+        self._ends = self._admin.list_offsets(
+            dict.fromkeys(places, OffsetSpec.latest()),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+        )
+        self._asked_s = time.monotonic()
+        return bool(behind)
+
     def _assign(self, partitions: list[int]) -> None:
+        self._asked_s = time.monotonic()
+        self._heard_s = dict.fromkeys(partitions, self._asked_s)
+        self._ends = {}
         self._consumer.assign(
             [
                 TopicPartition(self._topic, number, self._next.get(number, OFFSET_BEGINNING))
