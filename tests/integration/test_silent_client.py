@@ -123,6 +123,42 @@ def test_the_examples_reader_goes_on_where_it_stood(
     assert (found, reader.error) == ([b"0", b"1", b"2"], None)
 
 
+def test_the_examples_reader_reads_a_partition_that_alone_was_not_handed_over(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "_IDLE_S", 1.0)
+    other = TopicPartition(at.topic, at.partition + 1)
+    log = KafkaEventLog(kafka)
+    admin = log.admin()
+    admin.grow(at.topic, 2)
+    admin.close()
+    send(kafka, at, b"0", b"1")
+    clients: list[consuming.TopicReader] = []
+    real = consuming.TopicReader._assign
+
+    def assign(reader: consuming.TopicReader, partitions: list[int]) -> None:
+        real(reader, partitions)
+        if not clients:
+            reader._consumer.pause([KafkaPartition(at.topic, at.partition)])
+        clients.append(reader)
+
+    monkeypatch.setattr(consuming.TopicReader, "_assign", assign)
+    found: dict[int, list[bytes | None]] = {at.partition: [], other.partition: []}
+    reader = consuming.TopicReader(
+        kafka, at.topic, lambda message: found[message.partition() or 0].append(message.value())
+    )
+    reader.start()
+
+    def has_all() -> bool:
+        send(kafka, other, b"x")
+        return len(found[at.partition]) == 2
+
+    wait_until(has_all, 60, "what the first client did not hand over")
+    reader.stop()
+    assert (found[at.partition], reader.error) == ([b"0", b"1"], None)
+    assert len(clients) >= 2
+
+
 def test_the_end_of_a_transaction_is_nothing_to_wait_for(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
