@@ -19,6 +19,7 @@ from anabranch.protocol.stage.splitting import (
 )
 from simulation.split_world import (
     HORIZON,
+    LONG_TURNS,
     STAGE,
     Decision,
     Result,
@@ -40,6 +41,7 @@ def judge(world: SplitWorld) -> list[str]:
         *(f"proof: {text}" for text in _proofs(world)),
         *(f"ends: {text}" for text in _ends(world)),
         *(f"outcome: {text}" for text in _outcomes(world)),
+        *(f"lost: {text}" for text in _lost(world)),
     ]
 
 
@@ -174,6 +176,31 @@ def _could_be_proven(world: SplitWorld, decision: Decision) -> bool:
         return False
     voids = [_state(world, half, decision.read[half])[1] for half in _halves(decision.record.shard)]
     return None not in voids and max(void or 0 for void in voids) + MARGIN < world.options.buckets
+
+
+def _lost(world: SplitWorld) -> Iterator[str]:
+    """Yield a shard whose processes died, and whose split waited for buckets that a later process
+    of it closed, though its log had enough, all input was kept, and nothing else was struck.
+    """
+    options = world.options
+    is_struck = bool(options.faults) or not options.is_keyed or options.has_odd_clock
+    is_kept = options.keeps_input or not options.trims
+    if not world.lost_turn or is_struck or not is_kept or options.restored_after < LONG_TURNS:
+        return
+    upto = world.lost_upto
+    state = world.state_of(STAGE)
+    proof = range(upto - PROVEN_BUCKETS + 1, upto + 1)
+    if proof.start < 1 or not any(_rows(world, state, bucket) for bucket in proof):
+        return
+    for _, _, decision in _answers(world):
+        if decision.record.shard == STAGE:
+            closed = _state(world, STAGE, decision.read[STAGE])[0].closed_upto
+            if decision.record.step is not Step.CONFIRMED or closed > upto:
+                yield f"{STAGE} is lost after {upto}, and is {decision.record.step} after {closed}"
+    restored_ms = (world.lost_turn + options.restored_after) * options.turn_ms
+    for entry in world.logs[STAGE]:
+        if isinstance(entry, BoundaryRecord) and entry.heirs and entry.written_ms >= restored_ms:
+            yield f"{STAGE} is lost after {upto}, and ends only when a process has its checkpoint"
 
 
 def _outcomes(world: SplitWorld) -> Iterator[str]:

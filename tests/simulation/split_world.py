@@ -58,6 +58,8 @@ STRUCK_MAX: Final = 3
 PAUSE_TURNS: Final = 150
 SCALER_DECISIONS: Final = (12, 4)
 """Maximum number of decisions of each scaler."""
+LONG_TURNS: Final = 4_000
+"""Number of turns in which halves compute all of a run, and more."""
 LATE: Final = 0.8
 """Chance that a record of the second scaler is late."""
 JUMPS: Final = 0.05
@@ -112,6 +114,14 @@ class SplitOptions:
     """Whether a shard that is to be split leaves the cores to a branch that leaves out rows, for
     ever, unless its halves wait for its stable results.
     """
+    lost_at: int = 0
+    """Bucket at which the processes of the shard die, and the split is wanted; 0: an operator wants
+    it and they live.
+    """
+    restored_after: int = 0
+    """Number of turns after which processes that begin then have a checkpoint of the shard."""
+    keeps_input: bool = False
+    """Whether the input is kept that halves of a shard need whose node is lost."""
     turn_ms: int = 50
     faults: tuple[SplitFault, ...] = ()
 
@@ -141,6 +151,14 @@ def draw(seed: int) -> SplitOptions:
     begins = kind in ("plain", "mixed")
     is_overloaded = begins and random.Random(f"{seed}/overloaded").random() < 0.3
     options = replace(options, has_scalers=has_scalers, is_overloaded=is_overloaded)
+    lost = random.Random(f"{seed}/lost")
+    if begins and not is_overloaded and lost.random() < 0.4:
+        options = replace(
+            options,
+            lost_at=lost.randint(8, 40),
+            restored_after=lost.choice((0, 100, LONG_TURNS, LONG_TURNS)),
+            keeps_input=lost.random() < 0.7,
+        )
     if kind == "slow":
         options = replace(options, buckets=350, turn_ms=1_000)
     if kind == "away":
@@ -159,6 +177,8 @@ def draw(seed: int) -> SplitOptions:
     if rng.random() < 0.2:
         # A shard that is overtaken between a decision and its record.
         faults.append(SplitFault("double", STAGE, rng.choice(("answering", "ending")), 1))
+    if options.lost_at and lost.random() < 0.6:
+        faults = []  # so that nothing but the loss delays the halves
     return replace(options, faults=tuple(faults))
 
 
@@ -308,6 +328,10 @@ class SplitWorld:
         self.actors: list[Actor] = []
         self._arrivals: dict[tuple[str, str], int] = {}
         self._lives = 0
+        self.lost_upto = self.lost_turn = 0
+        """Last bucket that the shard had closed when its processes died, and the turn; 0: they have
+        not.
+        """
         self._decided = 0
         """Number of decisions of scalers that are not written yet."""
         self._splits, self._splits_read = Splits(), 0
@@ -326,7 +350,16 @@ class SplitWorld:
         if not self.options.trims:
             return 0
         own = [self.store.get((STAGE, writer)) for writer in self.writers]
-        return min(each[-1].bucket if each else 0 for each in own)
+        upto = min(each[-1].bucket if each else 0 for each in own)
+        if not self.options.keeps_input:
+            return upto
+        closed = min(self.state_of(STAGE).closed(writer) for writer in self.writers)
+        return min(upto, splitting.needed_after(closed, HORIZON))
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a process of the first shard that begins has a checkpoint."""
+        return self.turn >= self.lost_turn + (self.options.restored_after if self.lost_turn else 0)
 
     @property
     def available(self) -> int:
@@ -381,6 +414,7 @@ class SplitWorld:
             self.actors += [Actor(f"scaler {n}", "", self._scale(n)) for n in range(2)]
         while self.turn < limit and not self.is_over():
             self.turn += 1
+            self._lose()
             self._supervise()
             actor = self.rng.choice(self.actors)
             if actor.paused_until > self.turn:
@@ -402,6 +436,14 @@ class SplitWorld:
             splits.of(shard).phase is SplitPhase.WITHDRAWN or self.state_of(shard).heirs
             for shard in {each.shard for each in self.moves}
         )
+
+    def _lose(self) -> None:
+        """Let the processes of the first shard die when that is due, unless it has ended."""
+        if not 0 < self.options.lost_at <= self.available or self.lost_turn:
+            return
+        self.actors = [each for each in self.actors if each.shard != STAGE]
+        self.lost_turn, self.lost_upto = self.turn, self.state_of(STAGE).closed_upto
+        self.history.reached("shard is lost")
 
     def _strike(self, actor: Actor, place: str) -> None:
         at = actor.shard, place
@@ -451,7 +493,7 @@ class SplitWorld:
     def _operate(self) -> Iterator[str]:
         """Want splits."""
         begin = self.rng.randrange(2, 20)
-        while self.available < begin:
+        while self.available < begin or bool(self.options.lost_at) > bool(self.lost_turn):
             yield "waits"
         yield from self._want(STAGE)
         if self.options.splits_half and self.state_of(STAGE).heirs:
@@ -579,7 +621,7 @@ class ShardProcess:
         self._epoch = world.append(self._shard, started)
         yield "epoch"
         self._log.read()
-        if not self._goes_on() or not (yield from self._begins()):
+        if not (yield from self._restores()) or not (yield from self._begins()):
             return
         while True:
             yield "idle"
@@ -686,6 +728,25 @@ class ShardProcess:
         self._tip, self._bucket = ident, upto
         return self._log.state.accepted(self._replica, ident)
 
+    def _restores(self) -> Generator[str, None, bool]:
+        """Wait for a checkpoint, and answer meanwhile. Return whether there is anything to do after
+        that.
+        """
+        world = self._world
+        while True:
+            self._log.read()
+            self._read_moves()
+            if not self._goes_on():
+                return False
+            if splitting.only_ends(self._splits.of(self._shard)):
+                world.history.reached("ends without a checkpoint")
+                yield from self._ends()
+                return False
+            if self._shard != STAGE or world.is_restored:
+                return True
+            yield from self._answers()
+            yield "restores"
+
     def _load(self, checkpoint: Checkpoint) -> None:
         self._bucket, self._state = checkpoint.bucket, dict(checkpoint.state)
 
@@ -740,6 +801,13 @@ class ShardProcess:
 
     def _drive(self) -> Iterator[str]:
         """Do what is due of the split of this shard."""
+        phase = self._splits.of(self._shard).phase
+        yield from self._answers()
+        if phase is SplitPhase.CONFIRMED:
+            yield from self._ends()
+
+    def _answers(self) -> Iterator[str]:
+        """Answer the attempt to split this shard, if that is due."""
         world, attempt = self._world, self._splits.of(self._shard)
         if attempt.phase is SplitPhase.WANTED:
             if self._driver is None or self._driver.attempt != attempt.number:
@@ -766,12 +834,15 @@ class ShardProcess:
                 world.decisions.append(Decision(answer, read, self._ahead_ms > 0, self._seen_ms))
                 world.state_step(answer)
                 yield "answered"
-        elif attempt.phase is SplitPhase.CONFIRMED:
-            record = splitting.end(
-                self._replica, self._epoch, self._ident(), self._log.state, world.now_ms
-            )
-            yield "ending"
-            yield from self._dawdles()
-            world.append(self._shard, record)
-            world.history.reached("shard ends")
-            yield "ended"
+
+    def _ends(self) -> Iterator[str]:
+        """End the stream of this shard."""
+        world = self._world
+        record = splitting.end(
+            self._replica, self._epoch, self._ident(), self._log.state, world.now_ms
+        )
+        yield "ending"
+        yield from self._dawdles()
+        world.append(self._shard, record)
+        world.history.reached("shard ends")
+        yield "ended"

@@ -23,6 +23,7 @@ from anabranch.protocol.stage.splitting import (
     SplitPhase,
     half_begins_for,
     half_runs,
+    only_ends,
 )
 from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
@@ -51,10 +52,18 @@ class OwnSplit:
 
 NO_SPLIT: Final = OwnSplit()
 
+_COMPARE_EVERY_MS: Final = 1_000
+"""Interval, in ms, between comparisons of a process that has not begun."""
 _LIFE_CHECK_MS: Final = 10_000
 """Interval, in ms, between checks whether the log of a shard that was split was made anew. Long,
 since each asks the broker, and topics are made anew by hand.
 """
+
+
+class SplitConfirmedError(Exception):
+    """Raised when a process has begun its epoch and only has to end the stream, since the split of
+    its shard is confirmed.
+    """
 
 
 class ShardSplit:
@@ -77,7 +86,7 @@ class ShardSplit:
         """Epoch of this process, or the newest one in the stream, and the life of the stream's log
         (``streams.stream_life``), once the split is over.
         """
-        self._life_checked_ms = 0
+        self._life_checked_ms = self._compared_ms = 0
         self._not_answered = ""
         """Reason why the last answer could not be written; empty: it was."""
 
@@ -217,6 +226,24 @@ class ShardSplit:
             shown |= self._compare(attempt.number)
         detail["split"] = shown
         return attempt.phase is SplitPhase.CONFIRMED
+
+    def round_before_begin(self, detail: dict[str, Any]) -> None:
+        """Answer the attempt if that is due, from time to time, in a process that stands by or
+        waits for a checkpoint: the answer needs neither. ``detail``: as for ``round``.
+        """
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms - self._compared_ms >= _COMPARE_EVERY_MS:
+            self._compared_ms = now_ms
+            self.round(detail)
+
+    def check_begin(self) -> None:
+        """Check that there is anything left to compute for a process whose epoch has begun.
+
+        Raises:
+            SplitConfirmedError: the split is confirmed: it has to end the stream (HV13).
+        """
+        if only_ends(self.access.attempt()):
+            raise SplitConfirmedError
 
     def _compare(self, attempt: int) -> dict[str, object]:
         """Compare the shard with its halves and give the answer that follows. Return what is known

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anabranch.processing.inputs import StageInputs
     from anabranch.processing.node_load import NodeLoad
     from anabranch.processing.own_checkpoint import OwnCheckpoint
+    from anabranch.processing.own_split import ShardSplit
     from anabranch.processing.replica_identity import ReplicaIdentity
     from anabranch.processing.replica_report import ReplicaReport
     from anabranch.processing.standby import Standby
@@ -92,6 +93,8 @@ class StartingProcess(HostProcess):
         self._node_load, self._begin_right = node_load, begin_right
         self.warm_standby: WarmStandby | None = None
         """Standby that this process was before, if any: it measures the failover."""
+        self.split: ShardSplit | None = None
+        """Split of the replica's shard, which may be all that is left to do."""
 
     def stopping(self) -> bool:
         """Return whether this process was told to stop."""
@@ -119,9 +122,15 @@ class StartingProcess(HostProcess):
         self._passed("log")
 
     def epoch_begun(self) -> None:
-        """Check that the log is still the one that the checkpoints belong to."""
+        """Check that the log is still the one that the checkpoints belong to.
+
+        Raises:
+            SplitConfirmedError: all that is left to do is to end the stream.
+        """
         self._checkpoint.check_life()
         self._passed("epoch")
+        if self.split is not None:
+            self.split.check_begin()
 
     def _passed(self, phase: str) -> None:
         """Note the end of ``phase`` of a standby's failover."""
@@ -167,6 +176,8 @@ class StageRecovery(Recovery):
         self._half_beginning = HalfBeginning(context.log, context.pipeline, own.stage_name)
         self.standby: Standby | None = None
         """Standby that this process was before, if any: it reaches disks of other processes."""
+        self.split: ShardSplit | None = None
+        """Split of the replica's shard, as of ``StartingProcess``."""
         self.peers = own.peers
         if own.stage.ha == "upstream_backup":
             pipeline = context.pipeline
@@ -208,11 +219,16 @@ class StageRecovery(Recovery):
 
     def wait(self, missing: str) -> None:
         """Report that there is nothing to start from, or that the claim of what there is was not
-        acknowledged. Request the missing blocks, and wait until the next attempt.
+        acknowledged. Request the missing blocks, and wait until the next attempt. Halves of the
+        shard need nothing of what is missing.
 
         Raises:
             StoppingError: this process was told to stop.
+            SplitConfirmedError: all that is left to do is to end the stream.
         """
+        if self.split is not None:
+            self.split.round_before_begin(self._report.status.detail)
+            self.split.check_begin()
         if self._report.status.state != "waiting":
             self._context.logger.warning("waiting_for_peer", stage=self._own.label, missing=missing)
         if self.standby is not None:

@@ -23,7 +23,7 @@ from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.own_checkpoint import OwnCheckpoint
 from anabranch.processing.own_key import OwnKey
 from anabranch.processing.own_move import NO_MOVE
-from anabranch.processing.own_split import ShardSplit
+from anabranch.processing.own_split import ShardSplit, SplitConfirmedError
 from anabranch.processing.primary import Primary
 from anabranch.processing.rehearsing import Rehearsing
 from anabranch.processing.replica import ReplicaRunner
@@ -225,6 +225,7 @@ class StageReplica:
             warm_standby.cool_down()
             self._rest_after_split()
             return
+        self.split.round_before_begin(self.status.detail)
         if warm_standby.round():
             self._report.starting()
             self._fail_over(prepared)
@@ -237,7 +238,9 @@ class StageReplica:
         self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
 
     def _fail_over(self, prepared: PreparedStage) -> None:
-        """Become the primary, and start its first query. Returns without one if told to stop."""
+        """Become the primary, and start its first query. Returns without one if told to stop, or if
+        the halves of the shard take over.
+        """
         neighbours = self._neighbours = self._open_neighbours()
         primary = self._primary = self._new_primary(prepared, neighbours)
         recovery = StageRecovery(
@@ -248,6 +251,7 @@ class StageReplica:
             self._recompute_client,
             self._report,
         )
+        recovery.split = self.split
         if self._warm_standby is not None:
             recovery.standby = self._warm_standby.standby
             primary.warm_standby = self._warm_standby
@@ -257,6 +261,9 @@ class StageReplica:
             with closing(recovery):
                 primary.begin(recovery)
         except StoppingError:
+            return
+        except SplitConfirmedError:
+            self._end_after_split(primary)
             return
         neighbours.fences.epoch = primary.epoch
         self._followers.follow_through(primary.runner)
@@ -273,6 +280,7 @@ class StageReplica:
         process = StartingProcess(
             context, own, self._followers, self._checkpoint, self.node_load, self.begin_right
         )
+        process.split = self.split
         process.warm_standby = self._warm_standby
         runner = ReplicaRunner(
             self._followers.readers,

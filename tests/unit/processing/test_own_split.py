@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
@@ -30,7 +31,7 @@ from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.load_control import LoadDemand
-from anabranch.protocol.stage.splitting import Attempt, SplitPhase, end
+from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, Attempt, SplitPhase, end
 from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -318,11 +319,11 @@ def test_a_half_is_read_once_its_split_is_confirmed(
     primary.runner.note_split.assert_called_once_with(is_read=is_read, is_awaited=False)
 
 
-def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
-    for bucket in (1, 9):
+def test_a_half_begins_one_horizon_and_the_proof_before_the_shard(world: World) -> None:
+    for bucket in (1, 17):
         world.close(STAGE, bucket)
     beginning = HalfBeginning(world.log, world.pipeline, HALVES[1])
-    assert beginning.after(world.writers[HALVES[1]].log_state) == 7
+    assert beginning.after(world.writers[HALVES[1]].log_state) == 17 - 2 - PROVEN_BUCKETS
     beginning.close()
     assert HalfBeginning(world.log, world.pipeline, STAGE).after(LogState(["0"])) == 0
 
@@ -344,13 +345,13 @@ def test_a_half_that_waits_reads_each_record_of_the_shard_once(
         world.close(STAGE, bucket, rows=4)
     monkeypatch.setattr(BoundaryReader, "poll", counted)
     with closing(HalfBeginning(world.log, world.pipeline, HALVES[0])) as beginning:
-        assert beginning.after(own) == 97
+        assert beginning.after(own) == 97 - PROVEN_BUCKETS
         whole = read["records"]
-        assert [beginning.after(own) for _ in range(5)] == [97] * 5
+        assert [beginning.after(own) for _ in range(5)] == [97 - PROVEN_BUCKETS] * 5
         assert read["records"] == whole > 99
         world.close(STAGE, 100, rows=4)
         read.clear()
-        assert beginning.after(own) == 98
+        assert beginning.after(own) == 98 - PROVEN_BUCKETS
     assert read["records"] == 1
 
 
@@ -532,6 +533,56 @@ def test_a_process_that_stands_by_rests_when_the_shard_was_split(world: World) -
     assert replica.split.is_over
     assert replica.status.waiting_for == f"nothing: {HALVES[0]} and {HALVES[1]} have taken over"
     standby.cool_down.assert_called()
+
+
+def test_hv13_a_process_that_begins_when_the_split_is_confirmed_restores_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node of the one before was lost, and the halves were faster."""
+    monkeypatch.setattr("anabranch.processing.stage_replica.stage_rules", Mock())
+    world.close_all(1, 9)
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 3)
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica.split.access = world.split.access
+    disk = replica._checkpoint = Mock(life="")
+    disk.disk.newest.return_value = None
+    replica._open_neighbours = neighbours = Mock()  # type: ignore[method-assign]
+    neighbours.return_value.fences.fenced.return_value = {}
+    replica._fail_over(Mock(fingerprint="f", schema=pa.schema([])))
+    assert replica.split.is_over
+    state = world.writers[STAGE].log_state
+    with closing(open_stream(world.log, world.pipeline, STAGE)) as reader:
+        reader.read_to_end()
+        state = reader.log_state
+        assert state.heirs == len(HALVES)
+        assert state.closed_upto == 9
+        assert (state.epoch("0") or 0) > world.writers[STAGE].epoch
+    disk.disk.copy.assert_not_called()
+    assert replica.status.state == "standby"
+
+
+def test_an_answer_needs_no_epoch(world: World) -> None:
+    """A process that stands by on a node of the pool compares what the lost one has left."""
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica.split.access = world.split.access
+    standby = replica._warm_standby = Mock()
+    replica._prepared, replica._inputs = Mock(), Mock()
+    standby.round.return_value, standby.standby.fetched = False, {}
+    world.attempt = Attempt(SplitPhase.WANTED, 3)
+    world.close_all(1, 6)
+    world.clock.advance(1_000)
+    replica.step()
+    shown = replica.status.detail["split"]
+    assert isinstance(shown, dict)
+    assert shown["compared"] == 6
+    world.close_all(7, 8)
+    replica.step()
+    assert world.answers == [], "it compares once a second"
+    world.clock.advance(1_000)
+    replica.step()
+    assert [each.step for each in world.answers] == [Step.CONFIRMED]
 
 
 def test_who_reads_the_shard_takes_its_halves_after_its_end(world: World) -> None:

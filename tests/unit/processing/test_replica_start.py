@@ -16,6 +16,7 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.process.metrics import Registry
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing import replica_start
+from anabranch.processing.own_split import OwnSplit, ShardSplit, SplitConfirmedError
 from anabranch.processing.replica_report import ReplicaReport
 from anabranch.processing.replica_start import (
     SharedBeginRight,
@@ -26,6 +27,7 @@ from anabranch.processing.replica_start import (
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.splitting import Attempt, SplitPhase
 
 
 class Starting:
@@ -125,6 +127,20 @@ def test_one_whose_lower_claim_is_not_acknowledged_says_so(recovery: StageRecove
     status = recovery._report.status
     assert (status.state, "blocks of a" in str(status.waiting_for)) == ("waiting", False)
     assert "acknowledgement" in str(status.waiting_for)
+
+
+def test_hv13_a_primary_with_nothing_to_start_from_ends_a_shard_that_is_split(
+    recovery: StageRecovery,
+) -> None:
+    """The store is away; another process of the shard, or its own comparison, has confirmed it."""
+    attempt = Attempt(SplitPhase.WITHDRAWN, 3)
+    cast("Any", recovery._context.pipeline).halves = lambda _: ["s.0", "s.1"]
+    recovery.split = ShardSplit(recovery._context, "s")
+    recovery.split.access = OwnSplit(lambda: attempt)
+    recovery.wait("blocks of a")
+    attempt = Attempt(SplitPhase.CONFIRMED, 4)
+    with pytest.raises(SplitConfirmedError):
+        recovery.wait("blocks of a")
 
 
 def test_ti11_a_claim_is_lowered_until_the_broker_acknowledges_it(recovery: StageRecovery) -> None:

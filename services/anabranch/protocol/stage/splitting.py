@@ -4,13 +4,13 @@ count, and what a reader takes from each stream.
 Theory of operation. A shard is an interval of the hash of the key (``protocol.stage.intervals``).
 Its *halves* are stages of the pipeline from its first start on, with streams and places of their
 own, which no process runs before a split is wanted. Then they begin as any stage does that is added
-to a pipeline: empty, *late* (``protocol.stage.recovery``), one state horizon before what the shard
-has closed, or after what is deleted of their inputs. Each attempt begins anew: the first epoch of a
-half for it ends what was made for earlier ones (BL21), whose input is not kept. The results of the
-first horizon may lack input, so their buckets are closed empty: they are *void*. Nothing is copied,
-so a half never has state of keys that are not its own. The halves run beside the shard, unread,
-until it is proven that both together make what the shard makes. Then the shard ends, and readers
-continue with the halves.
+to a pipeline: empty, *late* (``protocol.stage.recovery``), one state horizon and
+``PROVEN_BUCKETS`` before what the shard has closed, or after what is deleted of their inputs. Each
+attempt begins anew: the first epoch of a half for it ends what was made for earlier ones (BL21),
+whose input is not kept. The results of the first horizon may lack input, so their buckets are
+closed empty: they are *void*. Nothing is copied, so a half never has state of keys that are not its
+own. The halves run beside the shard, unread, until it is proven that both together make what the
+shard makes. Then the shard ends, and readers continue with the halves.
 
 *Two logs decide.* In the log of moves an operator, or a scaler, states that a split is ``WANTED``.
 That record begins an *attempt*, whose number is the time at which it was written, in ms, or one
@@ -29,10 +29,20 @@ sums of rows and digests of the halves are those of the shard. One difference wi
 and names the bucket: the function does not work key by key, or its state horizon is longer than
 stated. No reader has seen a row of the halves. Equal sums in ``PROVEN_BUCKETS`` buckets, of which
 at least one has rows, confirm it, once the halves are as far as the shard but for
-``REACH_BUCKETS``: so results do not pause at the cutover. A shard that is overloaded and leaves out
-rows corrects nothing for as long as that lasts, and has no new buckets that could be compared: so
-it corrects all the same while its halves, which are further by then, wait for it
-(``protocol.stage.replica``, OV9).
+``REACH_BUCKETS``: so results do not pause at the cutover. The buckets that the shard had closed
+before the halves began are enough for that, if their input is there.
+
+*A shard whose node is lost* may be split, too: this is SEEP's parallel recovery (SIGMOD 2013). Its
+state is computed anew on two nodes, each of which has half of the input to work off, and the proof
+needs nothing of the shard but its log. Meanwhile the next process of the shard restores all of it,
+as without a split. If that is first, this is an ordinary split, and a half that is late or lost
+delays no result. If the halves are first, the process ends the stream. It compares before it has
+begun, too, and needs no checkpoint to end the stream; so a store that is away delays nothing. The
+input for this is kept (``needed_after``) where the pipeline file wants shards to be recovered so.
+
+*A shard that is overloaded* and leaves out rows corrects nothing for as long as that lasts, and has
+no new buckets that could be compared: so it corrects all the same while its halves, which are
+further by then, wait for it (``protocol.stage.replica``, OV9).
 
 *A log of moves that was made anew* knows nothing of earlier attempts, but the halves' logs do, and
 an answer to one may still be on its way. Offsets begin at 0 again, and would give a new attempt the
@@ -77,6 +87,11 @@ Invariants:
         attempt is behind by the time since the last one.
     HV11 a half of a shard whose stream has ended continues for the attempt that its own log names,
         if it names one; every other process of a half begins for the newest attempt.
+    HV12 if no input is deleted that halves would read that began now (``needed_after``), a split is
+        proven without a further bucket of the shard, if one of its last ``PROVEN_BUCKETS`` has
+        rows.
+    HV13 a process that begins its epoch when it knows that the split of its shard is confirmed
+        restores nothing and closes no bucket: it ends the stream.
 """
 
 from __future__ import annotations
@@ -228,13 +243,29 @@ def half_begins_for(newest: int, shard: LogState, own: Callable[[], LogState]) -
     return newest if continues < 0 else continues
 
 
+def only_ends(attempt: Attempt) -> bool:
+    """Return whether a process of a shard that begins its epoch only ends the stream (HV13).
+    ``attempt``: the newest one of the shard.
+    """
+    return attempt.phase is SplitPhase.CONFIRMED
+
+
 def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:
     """Return the bucket after which ``half`` of ``shard`` begins, if its input from there on is not
-    deleted: one state horizon, in buckets, before what the shard has closed, and after what the
+    deleted: so early that the proof needs no further bucket of the shard (HV12), and after what the
     half has closed for earlier attempts (HV8). 0 once a late start for this attempt is recorded:
-    all its processes begin there (LA2 of ``protocol.stage.recovery``).
+    all its processes begin there (LA2 of ``protocol.stage.recovery``). ``horizon``: the state
+    horizon of the stage, in buckets.
     """
-    return 0 if void_upto(half, 0) else max(0, shard.closed_upto - horizon, half.upto)
+    return 0 if void_upto(half, 0) else max(needed_after(shard.closed_upto, horizon), half.upto)
+
+
+def needed_after(closed_upto: int, horizon: int) -> int:
+    """Return the bucket after which halves need the input of a shard that has closed
+    ``closed_upto``: one state horizon, of which the results are void, and the buckets of the proof
+    (HV12). ``horizon``: as for ``half_begins_after``.
+    """
+    return max(0, closed_upto - horizon - PROVEN_BUCKETS)
 
 
 def versions_of(logs: Iterable[LogState]) -> set[int]:

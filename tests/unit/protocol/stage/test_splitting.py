@@ -29,6 +29,7 @@ from anabranch.protocol.stage.splitting import (
     half_begins_for,
     half_runs,
     halves_of,
+    only_ends,
     rejected,
     void_upto,
 )
@@ -176,18 +177,21 @@ def test_hv3_halves_stop_when_their_attempt_is_withdrawn(phase: SplitPhase, *, r
 # -- the beginning
 
 
-def late(after: int, closed: int, rows: dict[int, int] | None = None) -> LogState:
-    """Return the log of a half that began late after bucket ``after``."""
+def late(
+    after: int, closed: int, rows: dict[int, int] | None = None, attempt: int = -1
+) -> LogState:
+    """Return the log of a half that began late after bucket ``after``, for ``attempt``."""
     first = replace(record(0, 0, after), missing=("a",))
     parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 7 * n) for b, n in (rows or {}).items() if b > after)
-    return state_after(started(), first, record(0, 1, closed, parts))
+    begun = replace(started(), attempt=attempt)
+    return state_after(begun, first, record(0, 1, closed, parts))
 
 
-def test_hv8_a_half_begins_one_horizon_before_the_shard() -> None:
-    assert half_begins_after(log(12), log(0), 5) == 7
-    assert half_begins_after(log(3), log(0), 5) == 0
-    assert half_begins_after(ended(12), log(0), 5) == 7
-    assert half_begins_after(log(12), log(9), 5) == 9, "what it made for an earlier attempt is void"
+def test_hv8_a_half_begins_one_horizon_and_the_proof_before_the_shard() -> None:
+    assert half_begins_after(log(20), log(0), 5) == 20 - 5 - PROVEN_BUCKETS == 7
+    assert half_begins_after(log(13), log(0), 5) == 0
+    assert half_begins_after(ended(20), log(0), 5) == 7
+    assert half_begins_after(log(20), log(9), 5) == 9, "what it made for an earlier attempt is void"
     assert half_begins_after(log(20), late(7, 9), 5) == 0, "its late start is recorded"
 
 
@@ -202,6 +206,29 @@ def test_hv11_after_the_end_of_the_shard_a_half_continues_for_its_own_attempt() 
     assert half_begins_for(9, ended(12), lambda: log(12, attempt=3)) == 3
     assert half_begins_for(9, ended(12), lambda: log(12, attempt=0)) == 0
     assert half_begins_for(9, ended(12), lambda: LogState(["0"])) == 9, "it has begun for none"
+
+
+@pytest.mark.parametrize(("begun_later", "is_proven"), [(0, True), (1, False)])
+def test_hv12_halves_of_a_shard_that_closes_no_more_are_proven(
+    begun_later: int, *, is_proven: bool
+) -> None:
+    """Its node is lost; or the input of the first bucket that they need is deleted, too."""
+    rows = dict.fromkeys(range(1, 21), 4)
+    shard, horizon = log(20, rows), 5
+    after = half_begins_after(shard, log(0, attempt=-1), horizon) + begun_later
+    halves = [
+        late(after, 20, {b: n for b in rows if b > after + horizon}, attempt=ATTEMPT)
+        for n in (1, 3)
+    ]
+    driver = SplitDriver("s", ATTEMPT, 0, horizon=horizon, width_ms=100)
+    answer = driver.answer(1, 1, shard, halves)
+    assert (answer is not None and answer.step is Step.CONFIRMED) == is_proven
+    assert driver.proof.compared == PROVEN_BUCKETS - begun_later
+
+
+@pytest.mark.parametrize("phase", SplitPhase)
+def test_hv13_a_process_that_begins_after_the_confirmation_only_ends(phase: SplitPhase) -> None:
+    assert only_ends(Attempt(phase)) == (phase is SplitPhase.CONFIRMED)
 
 
 def test_hv5_what_a_half_closes_before_it_can_be_complete_is_void() -> None:
