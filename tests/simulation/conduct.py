@@ -203,6 +203,7 @@ def check_trimmed(run: Run) -> list[str]:
     heard_ms = None if is_struck else _HEARD_MS
     primaries = _primaries(run.options)
     wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms, counts, primaries)
+    wrong += split_checks.not_kept(run, claims)
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)

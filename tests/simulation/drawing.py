@@ -274,6 +274,9 @@ def _few_stages_that_may_be_busy(options: Options, rng: random.Random) -> Option
     return replace(options, stages=stages, buckets=rng.randint(20, 32))
 
 
+_PARALLEL_CHANCE: Final = 0.6
+
+
 def _split_while_it_runs(options: Options, rng: random.Random) -> Options:
     """Two stages: the shard of the first one may be split."""
     policies: tuple[Policy, ...] = ("process", "process", "suspend")
@@ -303,6 +306,8 @@ def _split_while_it_runs(options: Options, rng: random.Random) -> Options:
         max_delay_ms=rng.choice((2_500, 4_000)),
         rows_max=4,
         buckets=rng.randint(30, 44),
+        recovers_in_parallel=by_itself
+        and random.Random(f"{options.seed}/parallel").random() < _PARALLEL_CHANCE,
     )
 
 

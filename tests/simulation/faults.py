@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from simulation import cleaning, leaders_clocks, new_column, scenarios
 from simulation.ends import BLOCKS_LOST
 from simulation.hostile import AGAIN
-from simulation.options import NAME, ON_NEW, OUTPUT, Options
+from simulation.options import NAME, ON_NEW, ON_THIRD, OUTPUT, Options
 from simulation.scenarios import OVERLOADS
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
 
@@ -911,9 +911,33 @@ def _shard_is_split(options: Options, rng: random.Random) -> list[Fault]:
         found.append(Fault(silent_ms, "silent all", source, 0, rng.randint(1_500, 5_000)))
     if options.splits_by_itself and rng.random() < 0.3:  # perhaps while a half begins there
         found.append(Fault(at_ms + rng.randint(3_000, 9_000), "dead", new, 0, 0))
+    if options.recovers_in_parallel:
+        found += _node_is_lost(options, at_ms)
     moves = random.Random(f"{options.seed}/moved while it is split")
     if not options.splits_by_itself and moves.random() < 0.4:
         found.append(Fault(at_ms + moves.randint(-500, 4_000), "move", old, 0, 0))
+    return found
+
+
+def _node_is_lost(options: Options, at_ms: int) -> list[Fault]:
+    """Return the loss of the node of the shard, in some seeds before it is overloaded, and what
+    strikes the nodes of the pool while the shard and its halves begin there.
+    """
+    old = f"processing/{options.moved}"
+    rng = random.Random(f"{options.seed}/node is lost")
+    lost_ms = at_ms + rng.choice((0, 1_000, 4_000))
+    found = [
+        Fault(lost_ms, "dead", old, 0, 0)
+        if rng.random() < 0.6
+        else Fault(lost_ms, "away", old, 0, rng.randint(4_000, 9_000))
+    ]
+    if rng.random() < 0.3:  # it goes on beside its replacement
+        found[0] = Fault(lost_ms, "cut", old, 0, rng.randint(4_000, 7_000))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        target = f"{old}{rng.choice((ON_NEW, ON_THIRD))}"
+        struck_ms = lost_ms + rng.randint(2_500, 9_000)
+        kind = rng.choice(("crash", "double", "pause", "cut"))
+        found.append(Fault(struck_ms, kind, target, rng.randrange(24), rng.randint(100, 3_000)))
     return found
 
 

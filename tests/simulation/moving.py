@@ -47,7 +47,8 @@ def _shared_chance(options: Options) -> float:
     """
     if options.has_store:
         return _SHARED_BESIDE_STORE_CHANCE
-    return 1 if options.scenario == SCALED else _SHARED_CHANCE
+    is_lost = options.scenario == SCALED or options.recovers_in_parallel
+    return 1 if is_lost else _SHARED_CHANCE
 
 
 def replica_of(runs: Runs) -> SimulatedReplica | None:
@@ -111,8 +112,8 @@ class Moving:
         if (
             options.federation is None  # owners share nothing
             and random.Random(f"{options.seed}/shared").random() < _shared_chance(options)
-        ):  # both nodes have one state directory
-            machines[self._keys[self.new]] = machines[self._keys[self.old]]
+        ):  # all these nodes have one state directory
+            machines |= dict.fromkeys(self._keys.values(), machines[self._keys[self.old]])
         self._runs = {node: runs[key] for node, key in self._keys.items()}
         self._machines = machines
         self._begun: list[tuple[str, int]] = []

@@ -27,6 +27,8 @@ WINDOW_BUCKETS = 2
 """Window of the operator ``sum``, in buckets."""
 NEW_NODE = "north.7"
 """Runs nothing until a replica is moved to it."""
+THIRD_NODE = "north.8"
+"""Another one."""
 ON_NEW = ".new"
 """After the name of a replica: the process of the node to which it may be moved."""
 ON_THIRD = ".third"
@@ -254,6 +256,8 @@ class Options:
     """Percentage of the rows that have one and the same key, in addition to their usual keys."""
     splits_by_itself: bool = False
     """Whether the manager wants the split, since batches fill the time, and no operator does."""
+    recovers_in_parallel: bool = False
+    """Whether it wants the split, too, when the node of the shard is lost."""
 
     @property
     def is_scaled(self) -> bool:
@@ -346,7 +350,8 @@ class Options:
     @property
     def new_nodes(self) -> dict[str, str]:
         """Nodes to which the replica may be moved, by the suffix of their processes' names."""
-        return {ON_NEW: NEW_NODE}
+        third = {ON_THIRD: THIRD_NODE} if self.recovers_in_parallel else {}
+        return {ON_NEW: NEW_NODE} | third
 
     @property
     def federation(self) -> Federation | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.pipeline.model import Scaling
-from simulation.options import NEW_NODE, ON_NEW, Options
+from simulation.options import ON_NEW, Options
 from simulation.scenarios import SCALED, SPLIT
 
 ABOVE_PERMILLE: Final = 250
@@ -31,12 +31,19 @@ def section(options: Options) -> Scaling | None:
     """Return the section of the file; None where nothing scales."""
     if not options.is_scaled:
         return None
-    return Scaling(pool=[NEW_NODE], above_permille=ABOVE_PERMILLE, for_ms=FOR_MS, rest_ms=REST_MS)
+    return Scaling(
+        pool=list(options.new_nodes.values()),
+        above_permille=ABOVE_PERMILLE,
+        for_ms=FOR_MS,
+        rest_ms=REST_MS,
+        parallel=2 if options.recovers_in_parallel else 1,
+    )
 
 
 def nodes(options: Options) -> dict[str, list[str]]:
     """Return the nodes that the file names: those of the pool."""
-    return {NEW_NODE: []} if options.scenario in (SCALED, SPLIT) else {}
+    has_pool = options.scenario in (SCALED, SPLIT)
+    return {node: [] for node in options.new_nodes.values()} if has_pool else {}
 
 
 def participant(options: Options, stage: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec import control_records
 from anabranch.protocol.control.consistency import SPLIT_DIFFERS
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
-from anabranch.protocol.control.records import Alarm
+from anabranch.protocol.control.records import Alarm, Move, SplitStep
+from anabranch.protocol.control.scaling import Cause
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, REACH_BUCKETS
 from checkers import streams
-from checkers.trimming import Presence
+from checkers.trimming import Presence, SyncedClaim
 from simulation import halves, hurrying, split_log, workload
-from simulation.raw_logs import appended_ms, records
+from simulation.raw_logs import appended_ms, boundary_log, records
 from simulation.scenarios import SPLIT
 from simulation.workload import Buckets
 
@@ -134,6 +135,34 @@ def gone_since_ms(run: Run, spoke_ms: Mapping[str, int]) -> dict[str, float]:
     return found
 
 
+def not_kept(run: Run, claims: Sequence[SyncedClaim]) -> list[str]:
+    """Return what a shard that is split if its node is lost let go of its input, though its halves
+    would need it: the buckets of the proof, and one horizon before them.
+    """
+    wrong = []
+    for stage in run.options.stages:
+        if not (stage.may_split and run.options.recovers_in_parallel):
+            continue
+        times = appended_ms(run, run.pipeline.topic_names.boundaries(stage.name))
+        numbers = [str(number) for number in range(stage.replicas)]
+        writers = streams.read(boundary_log(run, stage.name), numbers).writers
+        closes = [
+            (times.get(offset, 0), record.closed)
+            for writer in writers.values()
+            for offset, record in writer.accepted
+        ]
+        own = {f"{REPLICA_SERVICE} {stage.name}.{number}" for number in numbers}
+        for claim in claims:
+            closed = max((upto for at_ms, upto in closes if at_ms <= claim.at_ms), default=0)
+            least = max(0, closed - stage.horizon_buckets - PROVEN_BUCKETS)
+            if claim.reader in own and least < claim.bucket < BUCKET_MAX:
+                wrong.append(
+                    f"{claim.reader} needs no input up to {claim.bucket}, with {closed} closed, and"
+                    f" its halves would begin after {least}"
+                )
+    return wrong[:1]
+
+
 def not_read(run: Run) -> list[str]:
     """Return the streams that nobody reads to their end: halves that did not take over, and shards
     whose halves did.
@@ -242,7 +271,7 @@ def check(
     for stage in run.options.stages:
         if stage.may_split:
             split = _Split(run, stage, readings, blocks)
-            wrong += [*_ends(split), *_answers(split), *_outcome(split)]
+            wrong += [*_ends(split), *_answers(split), *_outcome(split), *_lost(split)]
     return wrong
 
 
@@ -314,6 +343,30 @@ def _outcome(split: _Split) -> Iterator[str]:
         is_due = split.run.is_complete and split.run.options.has_manager
         if answer.bucket >= 0 and is_due and answer.bucket not in alarms:
             yield f"{shard} is withdrawn for bucket {answer.bucket}, and there is no alarm"
+
+
+def _lost(split: _Split) -> Iterator[str]:
+    """Yield a shard whose node was lost and that was not split in the same action, in a run in
+    which nothing strikes the pool and the manager.
+    """
+    run, shard = split.run, split.stage.name
+    own = f"processing/{run.options.moved}"
+    is_struck = any(
+        fault.target != own and not fault.kind.startswith("silent") for fault in run.faults
+    )
+    if not run.options.recovers_in_parallel or is_struck:
+        return
+    left_ms = None
+    for _, _, record in records(run, run.pipeline.topic_names.placement()):
+        entry = control_records.decode(record.value)
+        if isinstance(entry, SplitStep) and entry.shard == shard:
+            if left_ms not in (None, entry.written_ms):
+                yield f"{shard} has left a lost node, and is split later"
+            return
+        if isinstance(entry, Move) and (entry.stage, entry.cause) == (shard, Cause.LOST):
+            left_ms = entry.written_ms
+    if left_ms is not None:
+        yield f"{shard} has left a lost node, and is not split"
 
 
 def _alarmed(run: Run, shard: str) -> Iterator[int]:

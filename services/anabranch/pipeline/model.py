@@ -307,6 +307,8 @@ class Scaling(_Model):
     """Time for which a replica must be overloaded before one moves, in ms."""
     rest_ms: int
     """Shortest time between two moves for load, in ms."""
+    parallel: int = 1
+    """Number of nodes, 1 or 2, on which the state of a shard is made anew whose node is lost."""
 
 
 class Stage(_Model):
@@ -728,6 +730,11 @@ class Pipeline(_Model):
     def may_split(self) -> bool:
         """Whether any shard may be split."""
         return any(stage.parent for stage in self.stages.values())
+
+    def is_recovered_in_parallel(self, stage: str) -> bool:
+        """Return whether the shard ``stage`` is split if its node is lost."""
+        is_wanted = self.scaling is not None and self.scaling.parallel > 1
+        return is_wanted and bool(self.halves(stage))
 
     def begins_with(self, stage: str) -> list[str]:
         """Return the shards with which ``stage`` begins; empty: it has none."""

@@ -26,6 +26,7 @@ def rules_of(pipeline: Pipeline, scaling: Scaling) -> ScalingRules:
             for label in stage.labels()
         ),
         {shard: tuple(halves) for shard in pipeline.stages if (halves := pipeline.halves(shard))},
+        is_parallel=scaling.parallel > 1,
     )
 
 
@@ -37,6 +38,11 @@ def describe_scaling(pipeline: Pipeline) -> list[str]:
         return []
     pool = ", ".join(pipeline.scaling.pool)
     found = [f"scaling: replicas of a node that is overloaded or lost move to {pool}"]
+    if pipeline.scaling.parallel > 1:
+        found.append(
+            "scaling: a shard whose node is lost is split, and each half computes its state from"
+            " the input, of which a state_horizon is kept for this"
+        )
     for name in pipeline.order():
         stage = pipeline.stages[name]
         unites = name not in pipeline.input_streams(name)

@@ -21,6 +21,8 @@ FOR_MS_MIN: Final = 3_000
 FOR_MS_MAX: Final = 600_000
 REST_MS_MIN: Final = 1_000
 REST_MS_MAX: Final = 24 * 3_600_000
+PARALLEL_MAX: Final = 2
+"""Largest ``parallel``: a shard is split into two halves."""
 
 
 def read_scaling(
@@ -31,7 +33,7 @@ def read_scaling(
     """
     if value is None:
         return None
-    raw = document.mapping(value, (_AT,), ("nodes", "above", "for", "rest"))
+    raw = document.mapping(value, (_AT,), ("nodes", "above", "for", "rest", "parallel"))
     if not isinstance(value, dict):
         return None
     pool = []
@@ -50,7 +52,10 @@ def read_scaling(
         )
     window_ms = document.duration(raw.get("for", "10s"), (_AT, "for"), FOR_MS_MIN, FOR_MS_MAX)
     rest_ms = document.duration(raw.get("rest", "30s"), (_AT, "rest"), REST_MS_MIN, REST_MS_MAX)
+    parallel = document.integer(raw.get("parallel", 1), (_AT, "parallel"), 1, PARALLEL_MAX)
     _check_pool(document, pool, stages, named)
+    if parallel != 1:
+        _check_parallel(document, pool, stages)
     if document.mistakes or found is None:
         return None
     named |= {node: [] for node in pool}
@@ -59,7 +64,27 @@ def read_scaling(
         above_permille=int(found[1]) * 10,
         for_ms=cast("int", window_ms),
         rest_ms=cast("int", rest_ms),
+        parallel=parallel,
     )
+
+
+def _check_parallel(document: Document, pool: list[str], stages: Mapping[str, Stage]) -> None:
+    """Report what keeps the shards of a lost node from being split."""
+    if document.mistakes:
+        return
+    at = (_AT, "parallel")
+    if not any(stage.parent for stage in stages.values()):
+        document.mistake(
+            at,
+            "splits the shards of a lost node, and no stage has shards that may be split: give"
+            " those that work key by key `shard_by`, `state_horizon` and `halvings`",
+        )
+    if len(set(pool)) < PARALLEL_MAX:
+        document.mistake(
+            at,
+            "needs a node of the pool for each half of a shard: name two under `nodes`, or three,"
+            " so that no half shares one with the shard",
+        )
 
 
 def _check_pool(

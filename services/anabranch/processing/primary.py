@@ -19,6 +19,7 @@ from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.stage.recovery import unneeded_upto
+from anabranch.protocol.stage.splitting import needed_after
 
 if TYPE_CHECKING:
     from anabranch.ports import BatchDone, PreparedStage, ReplicaDisk, RunningQuery, Thread
@@ -58,6 +59,7 @@ class Primary:
         self.has_begun = False
         """Whether the epoch has begun and its first timeline is written."""
         self._horizon_buckets = known_horizon_buckets(context.pipeline, own.stage_name)
+        self._keeps_for_halves = context.pipeline.is_recovered_in_parallel(own.stage_name)
         self._running: dict[str, RunningQuery] = {}
         self._stopping: dict[str, Thread] = {}
         self._recompute_server: RecomputeServer | None = None
@@ -75,6 +77,7 @@ class Primary:
         Raises:
             Fenced: another process of this replica runs.
             StoppingError: this process was told to stop.
+            SplitConfirmedError: the epoch has begun, and the stream must end.
         """
         stable_query = self.runner.fail_over(recovery)
         if self.warm_standby is not None:
@@ -242,11 +245,12 @@ class Primary:
         )
 
     def _unneeded_upto(self) -> int:
-        """Return the last bucket of input that is never read again (rule 18)."""
-        closed = self.boundary.log_state.closed(self._own.replica)
-        return unneeded_upto(
-            closed, self.runner.synced_bucket, self._horizon_buckets, self._own.stage.ha
-        )
+        """Return the last bucket of input that is never read again (rule 18), by this process or by
+        halves that its shard is split into if its node is lost.
+        """
+        closed, horizon = self.boundary.log_state.closed(self._own.replica), self._horizon_buckets
+        upto = unneeded_upto(closed, self.runner.synced_bucket, horizon, self._own.stage.ha)
+        return min(upto, needed_after(closed, horizon)) if self._keeps_for_halves else upto
 
     @property
     def stream_has_ended(self) -> bool:

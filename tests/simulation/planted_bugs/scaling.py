@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from simulation.planting import Mutant
-from simulation.scenarios import SCALED
+from simulation.scenarios import SCALED, SPLIT
 
 SCALING: Final = (
     Mutant(
@@ -80,5 +80,25 @@ SCALING: Final = (
         "SG5: it is given time to begin",
         scenario=SCALED,
         by=("scaling",),
+    ),
+    Mutant(
+        "lost_shard_only_moves",
+        "protocol.control.scaling:Scaler._may_be_parallel",
+        "self._rules.is_parallel",
+        "not self._rules.is_parallel",
+        "SG15",
+        ("dead",),
+        scenario=SPLIT,
+        by=("splits",),
+    ),
+    Mutant(
+        "input_of_halves_is_trimmed",
+        "processing.primary:Primary._unneeded_upto",
+        "min(upto, needed_after(closed, horizon)) if self._keeps_for_halves else upto",
+        "upto",
+        "HV12",
+        ("dead",),
+        scenario=SPLIT,
+        by=("trimming",),
     ),
 )

@@ -45,6 +45,48 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     assert found == Scaling(pool=["local.7"], above_permille=700, for_ms=10_000, rest_ms=30_000)
 
 
+SPLITS = ONE.replace(
+    "  t:",
+    "  k: {reads: [a], sql: SELECT * FROM a, shard_by: id, halvings: 1, state_horizon: 1s}\n  t:",
+)
+SPLITS = SPLITS.replace("  t: {reads: [a]", "  t: {reads: [k]").replace(
+    "a, replicas: 2, ha", "k, replicas: 2, ha"
+)
+
+
+def test_what_a_lost_node_had_may_be_split(tmp_path: Path) -> None:
+    text = SPLITS + "scaling: {nodes: [local.7, local.8], parallel: 2}\n"
+    found = loaded(tmp_path, text)
+    assert found.scaling is not None
+    assert rules_of(found, found.scaling).is_parallel
+    assert [name for name in found.stages if found.is_recovered_in_parallel(name)] == ["k"]
+    assert "a shard whose node is lost is split" in describe_scaling(found)[1]
+    serial = loaded(tmp_path, text.replace("parallel: 2", "parallel: 1"))
+    assert not serial.is_recovered_in_parallel("k")
+    assert serial.scaling is not None
+    assert not rules_of(serial, serial.scaling).is_parallel
+    assert not loaded(tmp_path, SPLITS).is_recovered_in_parallel("k")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            ONE + "scaling: {nodes: [local.7, local.8], parallel: 2}",
+            "8: scaling.parallel: splits the shards of a lost node, and no stage has shards",
+        ),
+        (
+            SPLITS + "scaling: {nodes: [local.7], parallel: 2}",
+            "9: scaling.parallel: needs a node of the pool for each half of a shard",
+        ),
+        (SPLITS + "scaling: {nodes: [local.7, local.8], parallel: 3}", "9: scaling.parallel: "),
+    ],
+)
+def test_where_nothing_can_be_split_it_says_so(tmp_path: Path, text: str, says: str) -> None:
+    (line,) = mistakes(tmp_path, text + "\n")
+    assert says in line
+
+
 def test_every_node_has_a_topic_for_its_reports_where_there_is_a_pool_and_only_there(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,7 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import FailingOperation
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.model import Pipeline, Stage
+from anabranch.pipeline.model import Pipeline, Scaling, Stage
 from anabranch.ports import Disks, Engine, EventLog
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.half_beginning import HalfBeginning
@@ -583,6 +583,26 @@ def test_an_answer_needs_no_epoch(world: World) -> None:
     world.clock.advance(1_000)
     replica.step()
     assert [each.step for each in world.answers] == [Step.CONFIRMED]
+
+
+@pytest.mark.parametrize(("parallel", "kept"), [(1, 20), (2, 20 - 2 - PROVEN_BUCKETS)])
+def test_input_is_kept_for_halves_of_a_shard_that_may_be_lost(
+    world: World, parallel: int, kept: int
+) -> None:
+    section = Scaling(
+        pool=["a", "b"], above_permille=700, for_ms=5_000, rest_ms=5_000, parallel=parallel
+    )
+    world.pipeline = world.pipeline.model_copy(update={"scaling": section})
+    world.close_all(1, 20)
+    own = ReplicaIdentity.of(
+        world.pipeline, f"{STAGE}.0", "north.0", may_run_elsewhere=False, has_place=True
+    )
+    runner = Mock(boundary=world.writers[STAGE], synced_bucket=20)
+    primary = Primary(world.context(), own, Mock(), Mock(), runner, Mock(bucket=20))
+    primary.has_begun = True
+    runner.load_figures.return_value = None
+    beat = primary.heartbeat(Heartbeat("processing", STAGE, "0", 0, "running", 0, 0))
+    assert beat.checkpoint_bucket == kept
 
 
 def test_who_reads_the_shard_takes_its_halves_after_its_end(world: World) -> None:

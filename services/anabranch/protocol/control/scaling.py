@@ -36,6 +36,11 @@ to the node that has the least load per core once the shard has ended; of equal 
 has the least until then, while the shard does its work beside them. So a half stays beside the
 shard only where the pool has no better node. What no split helps either is named in ``notes``.
 
+With ``parallel: 2`` a shard is split when its node is lost, too, in the action that moves its
+replica: this is SEEP's parallel recovery. The halves compute the state from the input, on two nodes
+of the pool, and the replica restores it from its newest checkpoint meanwhile. Results come again
+with whichever is first (``protocol.stage.splitting``).
+
 A node is lost when nothing was received from it for ``NODE_LOST_MS``, counted and judged as
 ``Silence`` does: while the broker is away, or this process was paused, no node is lost. A node that
 has sent nothing since this process began is given ``NODE_START_MS``, as it may be starting.
@@ -80,9 +85,10 @@ Invariants:
     SG9 between a decision and its record in the log, or ``CONFIRM_MS``, nothing else is decided.
     SG10 a process of a passive stage is not moved for load: another one stands by for it, and the
         move of the primary would be a failover.
-    SG11 a shard is split only after the window of SG1, while its replica has the node for itself,
-        HG2 and HG3 allow it, and every replica of its halves has a node that sends reports; the
-        moves of halves precede the record that wants the split, so each begins where it belongs.
+    SG11 a shard is split for its load only after the window of SG1, while its replica has the node
+        for itself, HG2 and HG3 allow it, and every replica of its halves has a node that sends
+        reports; the moves of halves precede the record that wants the split, so each begins where
+        it belongs.
     SG12 what does not run is not moved: a half before its split is wanted and after it was
         withdrawn. A shard and its halves are neither moved for load nor split while they are
         compared, and the windows of the halves begin when they take over.
@@ -91,6 +97,10 @@ Invariants:
     SG14 no replica counts as overloaded because its batches fill the time while the median need is
         below ``above``, nor because of its lag while the last need is below its busy share and
         below NEED_HIGH_PERMILLE.
+    SG15 a shard is split for the loss of its node only where ``parallel`` says so, none of its
+        replicas runs, HG2 and HG3 allow it, and two nodes that send reports can take its halves;
+        of several such shards the busiest is. Its replica moves as without the split. A shard that
+        is compared, or was split, only moves.
 """
 
 from __future__ import annotations
@@ -257,6 +267,8 @@ class ScalingRules:
     """Replicas that are processes of a passive stage."""
     halves: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Halves of each shard that may be split."""
+    is_parallel: bool = False
+    """Whether a shard whose node is lost is split, too (SG15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -705,8 +717,59 @@ class Scaler:
                     )
                     found += [] if action is None else [action]
             if found:
-                return tuple(found)
+                return self._in_parallel(found, now_ms)
         return ()
+
+    def _in_parallel(
+        self, found: Sequence[ScalingDecision], now_ms: int
+    ) -> tuple[ScalingDecision, ...]:
+        """Return ``found``, the moves away from a lost node, and the split of a shard of which one
+        of them moves the last replica, after the moves of its halves (SG15). The moves of other
+        shards that may be split say why these are not.
+        """
+        moves, split = list(found), tuple[ScalingDecision, ...]()
+        for number, move in sorted(enumerate(found), key=lambda each: -self._busy(each[1].label)):
+            shard = _stage(move.label)
+            if move.cause is not Cause.LOST or not self._may_be_parallel(shard, now_ms):
+                continue
+            hindrance = self._shards.hindrance(shard, now_ms)
+            if split:
+                hindrance = f"the split of {split[-1].label} is under way"
+            elif not hindrance:
+                split = self._split_of_lost(move, found, now_ms)
+                hindrance = "" if split else "no two nodes of the pool can take its halves"
+            if hindrance:
+                because = f"{move.because}. {shard} is not split: {hindrance}"
+                moves[number] = replace(move, because=because)
+        return (*moves, *split)
+
+    def _may_be_parallel(self, shard: str, now_ms: int) -> bool:
+        """Return whether a shard of a lost node is to be split if it can be: it runs nowhere, and
+        no attempt to split it is open or confirmed.
+        """
+        return (
+            self._rules.is_parallel
+            and bool(self._shards.halves(shard))
+            and not self._shards.is_compared(shard)
+            and not self._shards.is_split(shard)
+            and all(self._runs_nowhere(each, now_ms) for each in self._labels_of(shard))
+        )
+
+    def _runs_nowhere(self, label: str, now_ms: int) -> bool:
+        place = self._places.node_of(label)
+        state = self.node_state(place, now_ms)
+        return self._runs(label, place, state, now_ms) is Runs.NOWHERE
+
+    def _split_of_lost(
+        self, move: ScalingDecision, moves: Iterable[ScalingDecision], now_ms: int
+    ) -> tuple[ScalingDecision, ...]:
+        """Return the split of the shard that ``move`` moves, after the moves of its halves; empty
+        if they would not have nodes of their own. ``moves``: of all replicas of the lost node.
+        """
+        going = {each.label: each.target for each in moves}
+        places, _ = self._places_of_halves(_stage(move.label), going, now_ms)
+        because = f"{move.because}; its halves compute the state anew: {_on_nodes(places)}"
+        return self._halving(move.label, places, because) if places else ()
 
     def _not_begun(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[ScalingDecision, ...]:
         """Return the moves back of replicas that do not begin where they were moved (SG5)."""
@@ -859,7 +922,7 @@ class Scaler:
                 continue
             shard = _stage(hot)
             hindrance = self._shards.hindrance(shard, now_ms)
-            places = {} if hindrance else self._places_of_halves(hot, now_ms)
+            places = {} if hindrance else self._places_that_relieve(hot, now_ms)
             if not places:
                 why = hindrance or (
                     "no nodes that are heard have room for both halves; name more under"
@@ -867,52 +930,75 @@ class Scaler:
                 )
                 self.notes[hot] += f". The shard is not split: {why}"
                 continue
-            return self._halving(hot, places)
+            source = self._places.node_of(hot)
+            because = (
+                f"{self._overload_of(hot)}; it has {source}, with {self._in_use(source)}, for"
+                f" itself; each half is expected to take {_cores(self._busy(hot) // 2)}:"
+                f" {_on_nodes(places)}"
+            )
+            return self._halving(hot, places, because)
         return ()
 
-    def _halving(self, hot: str, places: Mapping[str, str]) -> tuple[ScalingDecision, ...]:
-        """Return the split of the shard of ``hot``, after the moves of its halves to ``places``."""
-        shard, source = _stage(hot), self._places.node_of(hot)
-        target = ", ".join(f"{label} on {node}" for label, node in places.items())
-        because = (
-            f"{self._overload_of(hot)}; it has {source}, with {self._in_use(source)}, for itself;"
-            f" each half is expected to take {_cores(self._busy(hot) // 2)}: {target}"
-        )
+    def _halving(
+        self, label: str, places: Mapping[str, str], because: str
+    ) -> tuple[ScalingDecision, ...]:
+        """Return the split of the shard of replica ``label``, after the moves of its halves to
+        ``places``.
+        """
+        shard, source = _stage(label), self._places.node_of(label)
         moves = [
-            ScalingDecision(
-                label, self._places.node_of(label), node, Cause.HALF, f"{shard} is split"
-            )
-            for label, node in places.items()
-            if node != self._places.node_of(label)
+            ScalingDecision(half, self._places.node_of(half), node, Cause.HALF, f"{shard} is split")
+            for half, node in places.items()
+            if node != self._places.node_of(half)
         ]
         wanted = self._shards.wanted(shard, because, 0)
-        return (*moves, Halving(shard, source, target, Cause.SPLIT, because, wanted))
+        return (*moves, Halving(shard, source, _on_nodes(places), Cause.SPLIT, because, wanted))
 
-    def _places_of_halves(self, hot: str, now_ms: int) -> dict[str, str]:
+    def _places_that_relieve(self, hot: str, now_ms: int) -> dict[str, str]:
         """Return the node of each replica of the halves of the overloaded shard; empty if the split
         would not relieve it, or one of them has no node.
         """
-        shard, process = _stage(hot), hot.rpartition(".")[2]
+        source, process = self._places.node_of(hot), _process(hot)
+        found, room = self._places_of_halves(_stage(hot), {}, now_ms)
+        own = [node for label, node in found.items() if _process(label) == process]
+        before = self._per_core(source, self.load_permille(source))
+        is_relief = found and before - max(map(room.then, own)) >= RELIEF_MIN_PERMILLE
+        return found if is_relief else {}
+
+    def _places_of_halves(
+        self, shard: str, going: Mapping[str, str], now_ms: int
+    ) -> tuple[dict[str, str], Room]:
+        """Return the node of each replica of the halves of ``shard``, and the load of all nodes
+        then; no node if one of them has none. ``going``: nodes to which replicas move in the same
+        action; if there are any, no process has both of its halves on one node, nor one beside
+        itself if another node is as good.
+        """
         room = Room({node: self._cores_of(node) for node in self._nodes})
         for node in self._nodes:
             room.add(node, self.load_permille(node))
+        for label, node in going.items():
+            room.add(node, self._busy(label))
         for label in self._labels_of(shard):
-            if (node := self._places.node_of(label)) in self._nodes:
+            if (node := going.get(label, self._places.node_of(label))) in self._nodes:
                 room.will_leave(node, self._busy(label))
         found: dict[str, str] = {}
         for half in reversed(self._shards.halves(shard)):
             for label in self._labels_of(half):
-                taken = {found[each] for each in self._labels_of(half) if each in found}
-                nodes = [each for each in self._nodes_for(label, now_ms) if each not in taken]
+                taken = {
+                    found[each]
+                    for each in found
+                    if _stage(each) == half or (going and _process(each) == _process(label))
+                }
+                nodes = [
+                    node
+                    for node in self._nodes_for(label, now_ms)
+                    if node not in taken and self.node_state(node, now_ms) is not NodeState.LOST
+                ]
                 if not nodes:
-                    return {}
-                busy = self._busy(f"{shard}.{label.rpartition('.')[2]}") // 2
-                found[label] = room.take(nodes, busy)
-        source = self._places.node_of(hot)
-        own = [node for label, node in found.items() if label.rpartition(".")[2] == process]
-        before = self._per_core(source, self.load_permille(source))
-        is_relief = before - max(map(room.then, own)) >= RELIEF_MIN_PERMILLE
-        return dict(sorted(found.items())) if is_relief else {}
+                    return {}, room
+                nodes.sort(key=lambda node: node in going.values())
+                found[label] = room.take(nodes, self._busy(f"{shard}.{_process(label)}") // 2)
+        return dict(sorted(found.items())), room
 
     def _cores_of(self, node: str) -> int:
         """Return the cores of a node; 1 if it has never sent a report."""
@@ -998,6 +1084,16 @@ class Scaler:
 def _stage(label: str) -> str:
     """Return the stage of the replica ``label``."""
     return label.rpartition(".")[0]
+
+
+def _process(label: str) -> str:
+    """Return the id of the process of the replica ``label`` in its stage."""
+    return label.rpartition(".")[2]
+
+
+def _on_nodes(places: Mapping[str, str]) -> str:
+    """Return replicas with their nodes, for people."""
+    return ", ".join(f"{label} on {node}" for label, node in places.items())
 
 
 def _cores(permille: int) -> str:

@@ -1155,3 +1155,127 @@ class TestSplit:
         assert world.run(split_again_ms / 1_000 - 1) == []
         world.until(30)
         assert world.steps[-1].attempt == 0
+
+
+PARALLEL = replace(SPLITTING, is_parallel=True)
+
+
+class TestParallelRecovery:
+    """SG15: shard ``slow`` has the node ``HOME``, which is lost."""
+
+    def lost(self, world: Splitting, *dead: str) -> list[ScalingDecision]:
+        """Return what is decided when nodes are lost, for the first time."""
+        world.run(5)
+        world.dead = {*dead} or {HOME}
+        world.runs = {label: at for label, at in world.runs.items() if at not in world.dead}
+        world.until(30)
+        return world.done
+
+    def test_the_shard_of_a_lost_node_is_split_onto_the_pool_and_moves_too(self) -> None:
+        world = Splitting(PARALLEL)
+        world.busy["slow.0"] = 800
+        shard, *halves, split = self.lost(world)
+        assert (shard.label, shard.source, shard.cause) == ("slow.0", HOME, Cause.LOST)
+        assert {half.label for half in halves} == {"slow.0.0", "slow.1.0"}
+        assert {half.target for half in halves} == {POOL, NEXT}
+        assert {half.cause for half in halves} == {Cause.HALF}
+        assert isinstance(split, Halving)
+        assert (split.label, split.source) == ("slow", HOME)
+        assert f"node {HOME} was silent for" in split.because
+        assert "its halves compute the state anew: slow.0.0 on" in split.because
+        (wanted,) = world.steps
+        assert (wanted.step, wanted.reason) == (Step.WANTED, split.because)
+        world.done.clear()
+        world.run(30)
+        assert world.done == [], "nothing is decided while it is compared"
+
+    @pytest.mark.parametrize("busy", [0, 800])
+    def test_with_three_nodes_none_is_shared(self, busy: int) -> None:
+        world = Splitting(replace(PARALLEL, pool=(POOL, NEXT, SECOND)))
+        world.busy = {"slow.0": busy, "light.1": 0}
+        shard, *halves, _ = self.lost(world)
+        assert {each.target for each in (shard, *halves)} == {POOL, NEXT, SECOND} - {HOME}
+
+    def test_without_two_nodes_it_moves_and_says_so(self) -> None:
+        world = Splitting(replace(PARALLEL, pool=(POOL, NEXT)))
+        (shard,) = self.lost(world, HOME, NEXT)
+        assert (shard.label, shard.target, shard.cause) == ("slow.0", POOL, Cause.LOST)
+        assert "slow is not split: no two nodes of the pool can take its halves" in shard.because
+        assert world.steps == []
+
+    def test_where_the_file_does_not_want_it_it_moves(self) -> None:
+        world = Splitting()
+        (shard,) = self.lost(world)
+        assert shard.cause is Cause.LOST
+        assert "split" not in shard.because
+
+    def test_a_shard_with_another_replica_that_runs_moves(self) -> None:
+        world = Splitting(PARALLEL, replicas="01")
+        (shard,) = self.lost(world)
+        assert (shard.label, shard.cause) == ("slow.0", Cause.LOST)
+        assert "split" not in shard.because
+
+    def test_the_last_replica_that_is_lost_brings_the_split(self) -> None:
+        world = Splitting(PARALLEL, replicas="01")
+        actions = self.lost(world, HOME, SECOND)
+        assert isinstance(actions[-1], Halving)
+        at = {each.label: each.target for each in actions}
+        assert {at["slow.0.0"], at["slow.0.1"]} == {at["slow.1.0"], at["slow.1.1"]} == {POOL, NEXT}
+        assert at["slow.0.0"] != at["slow.1.0"]
+        world.done.clear()
+        world.run(3)
+        assert {each.label for each in world.done} == {"slow.1", "light.1"}
+        assert not any("not split" in each.because for each in world.done)
+
+    def test_what_cannot_be_split_moves(self) -> None:
+        world = Splitting(PARALLEL)
+        actions = self.lost(world, SECOND)
+        assert [each.label for each in actions] == ["light.1"]
+        assert "split" not in actions[0].because
+
+    def test_of_two_shards_the_busier_is_split(self) -> None:
+        rules = replace(PARALLEL, halves={**PARALLEL.halves, "light": ("light.0", "light.1")})
+        world = Splitting(rules)
+        assert world.apply(operator("light.1", HOME))
+        world.busy = {"slow.0": 300, "light.1": 100}
+        world.run(10)
+        actions = self.lost(world)
+        moves = {each.label: each for each in actions if each.cause is Cause.LOST}
+        light, slow = moves["light.1"], moves["slow.0"]
+        assert "light is not split: the split of slow is under way" in light.because
+        assert "not split" not in slow.because
+        assert isinstance(actions[-1], Halving)
+        assert actions[-1].label == "slow"
+
+    def test_hg3_a_shard_whose_split_was_withdrawn_moves_and_says_so(self) -> None:
+        world = Splitting(PARALLEL)
+        world.split()
+        world.answer(Step.WITHDRAWN, reason="bucket 7 differs", bucket=7)
+        world.done.clear()
+        (shard,) = self.lost(world)
+        assert "slow is not split: its split was withdrawn: bucket 7 differs" in shard.because
+
+    def test_a_shard_that_was_split_only_moves(self) -> None:
+        """A process of it ends its stream; the places of its halves are theirs."""
+        world = Splitting(PARALLEL)
+        world.split()
+        world.run(5)
+        world.answer(Step.CONFIRMED)
+        world.done.clear()
+        actions = self.lost(world)
+        assert [(each.label, each.cause) for each in actions] == [("slow.0", Cause.LOST)]
+
+    def test_a_node_that_is_lost_while_it_restores_moves_what_it_has(self) -> None:
+        """The split goes on; the half that was there begins elsewhere, too."""
+        world = Splitting(PARALLEL)
+        world.busy["slow.0"] = 800
+        shard, *_ = self.lost(world)
+        world.run(5)
+        world.done.clear()
+        world.dead |= {shard.target}
+        world.runs = {label: at for label, at in world.runs.items() if at != shard.target}
+        world.run(20)
+        lost = {each.label for each in world.done}
+        assert "slow.0" in lost
+        assert {each.cause for each in world.done} == {Cause.LOST}
+        assert len(world.steps) == 1
