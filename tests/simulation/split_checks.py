@@ -319,7 +319,7 @@ def _answers(split: _Split) -> Iterator[str]:
         ]
         if differ:
             yield f"{shard} is confirmed, and buckets {differ} differ"
-        if len(buckets) < PROVEN_BUCKETS or not any(all_ for all_, _ in sums):
+        if len(buckets) < PROVEN_BUCKETS or not any(all(parts) for _, parts in sums):
             yield f"{shard} is confirmed after {len(buckets)} equal buckets"
         then, _ = split.reached(shard, attempt.answered_ms - _UNREAD_MS)
         if then - upto > REACH_BUCKETS:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from anabranch.protocol.control.records import Step
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.stage.intervals import interval_of
 from anabranch.protocol.stage.splitting import (
     PROVEN_BUCKETS,
     REACH_BUCKETS,
@@ -26,6 +27,7 @@ from simulation.split_world import (
     SplitWorld,
     State,
     computed,
+    hashed,
 )
 
 PACE_MAX = 2
@@ -89,6 +91,13 @@ def _rows(world: SplitWorld, state: LogState, bucket: int) -> Counter[Result]:
     )
 
 
+def _has_both(world: SplitWorld, state: LogState, bucket: int) -> bool:
+    """Return whether both halves of the first shard have rows in ``bucket`` of its log."""
+    intervals = [interval_of(half) for half in _halves(STAGE)]
+    found = {hashed(key) for key, *_ in _rows(world, state, bucket)}
+    return all(any(map(interval.has, found)) for interval in intervals)
+
+
 def _answers(world: SplitWorld) -> Iterator[tuple[int, int, Decision]]:
     """Yield the first answer of each attempt: attempt, place in the log of moves, and what its
     process had read.
@@ -119,18 +128,18 @@ def _proofs(world: SplitWorld) -> Iterator[str]:
         shard, halves = record.shard, _halves(record.shard)
         states = [_state(world, each, decision.read[each]) for each in (shard, *halves)]
         voids = [void for _, void in states[1:]]
-        compared, with_rows, differs = 0, 0, set()
+        compared, of_both, differs = 0, 0, set()
         upto = min(state.upto for state, _ in states)
         if None not in voids:
             for bucket in range(max(void or 0 for void in voids) + 1, upto + 1):
                 mine, lower, upper = (_rows(world, state, bucket) for state, _ in states)
                 if mine != lower + upper:
                     differs.add(bucket)
-                compared, with_rows = compared + 1, with_rows + bool(mine)
+                compared, of_both = compared + 1, of_both + bool(lower and upper)
         if record.step is Step.CONFIRMED:
             if differs:
                 yield f"{shard} is confirmed, and buckets {sorted(differs)} differ"
-            if compared < PROVEN_BUCKETS or not with_rows:
+            if compared < PROVEN_BUCKETS or not of_both:
                 yield f"attempt {attempt} of {shard} is confirmed after {compared} equal buckets"
             behind = states[0][0].upto - min(state.upto for state, _ in states[1:])
             if behind > REACH_BUCKETS:
@@ -190,7 +199,7 @@ def _lost(world: SplitWorld) -> Iterator[str]:
     upto = world.lost_upto
     state = world.state_of(STAGE)
     proof = range(upto - PROVEN_BUCKETS + 1, upto + 1)
-    if proof.start < 1 or not any(_rows(world, state, bucket) for bucket in proof):
+    if proof.start < 1 or not any(_has_both(world, state, bucket) for bucket in proof):
         return
     for _, _, decision in _answers(world):
         if decision.record.shard == STAGE:

@@ -92,6 +92,8 @@ class SplitOptions:
     replicas: int = 1
     is_keyed: bool = True
     """Whether what the function makes of a key depends on the rows of the key alone."""
+    single_rows_upto: int = 0
+    """Last bucket up to which the function has one row at a time, and mixes nothing."""
     has_later_results: bool = False
     """Whether some results belong to later buckets than their rows, so that parts are open."""
     half_pace: int = 1
@@ -151,6 +153,8 @@ def draw(seed: int) -> SplitOptions:
     begins = kind in ("plain", "mixed")
     is_overloaded = begins and random.Random(f"{seed}/overloaded").random() < 0.3
     options = replace(options, has_scalers=has_scalers, is_overloaded=is_overloaded)
+    if kind == "mixed" and random.Random(f"{seed}/single rows").random() < 0.5:
+        options = replace(options, single_rows_upto=options.buckets // 2)
     lost = random.Random(f"{seed}/lost")
     if begins and not is_overloaded and lost.random() < 0.4:
         options = replace(
@@ -317,6 +321,9 @@ class SplitWorld:
             ]
             for bucket in range(1, options.buckets + 1)
         }
+        for bucket in range(1, options.single_rows_upto + 1):
+            is_due = bucket % (HORIZON + 1) == 0
+            self.input[bucket] = [(self.rng.randrange(KEYS), 1)] if is_due else []
         self.logs: dict[str, list[LogEntry]] = {}
         self.moves: list[SplitStep] = []
         self.order: list[tuple[str, int]] = []

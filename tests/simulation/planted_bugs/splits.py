@@ -68,6 +68,15 @@ SPLITS: Final = (
         "outcome",
     ),
     _bug(
+        "rows_of_one_half_prove_it",
+        f"{_MODULE}:Proof.compare",
+        "all(rows for rows, _ in theirs)",
+        "any(rows for rows, _ in theirs)",
+        "HV4",
+        "proof",
+        "outcome",
+    ),
+    _bug(
         "epoch_alone_counts_as_made",
         f"{_MODULE}:SplitDriver._has_made",
         "half.attempt == self.attempt and any(map(half.tip, half.writers))",
@@ -105,7 +114,7 @@ SPLITS: Final = (
     _bug(
         "few_buckets_prove_it",
         f"{_MODULE}:Proof.is_enough",
-        "self.compared >= PROVEN_BUCKETS and self.with_rows > 0",
+        "self.compared >= PROVEN_BUCKETS and self.of_both > 0",
         "self.compared >= 1",
         "HV4",
         "proof",

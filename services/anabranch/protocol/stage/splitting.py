@@ -27,10 +27,11 @@ then as good as that of another process.
 *The proof.* Digests are sums: of every bucket that all three have closed and that is not void the
 sums of rows and digests of the halves are those of the shard. One difference withdraws the attempt,
 and names the bucket: the function does not work key by key, or its state horizon is longer than
-stated. No reader has seen a row of the halves. Equal sums in ``PROVEN_BUCKETS`` buckets, of which
-at least one has rows, confirm it, once the halves are as far as the shard but for
-``REACH_BUCKETS``: so results do not pause at the cutover. The buckets that the shard had closed
-before the halves began are enough for that, if their input is there.
+stated. No reader has seen a row of the halves. Equal sums in ``PROVEN_BUCKETS`` buckets, in at
+least one of which both halves have rows, confirm it, once the halves are as far as the shard but
+for ``REACH_BUCKETS``: so results do not pause at the cutover. A bucket with rows of one half alone
+is equal for every function. The buckets that the shard had closed before the halves began are
+enough, if their input is there.
 
 *A shard whose node is lost* may be split, too: this is SEEP's parallel recovery (SIGMOD 2013). Its
 state is computed anew on two nodes, each of which has half of the input to work off, and the proof
@@ -66,7 +67,8 @@ Invariants:
     HV3 a half stops only if its attempt was withdrawn, and then the shard's stream never ends by
         this attempt.
     HV4 an attempt is confirmed only if ``PROVEN_BUCKETS`` buckets were compared that both halves
-        made for it since they last began, at least one of them with rows, and none differed.
+        made for it since they last began, at least one of them with rows of both, and none
+        differed.
     HV5 a void bucket of a half is neither compared nor read: an attempt is confirmed only after
         buckets that follow it, and those are read from the shard.
     HV6 a bucket is read from the shard or from both halves, never from one of them alone, and never
@@ -88,8 +90,8 @@ Invariants:
     HV11 a half of a shard whose stream has ended continues for the attempt that its own log names,
         if it names one; every other process of a half begins for the newest attempt.
     HV12 if no input is deleted that halves would read that began now (``needed_after``), a split is
-        proven without a further bucket of the shard, if one of its last ``PROVEN_BUCKETS`` has
-        rows.
+        proven without a further bucket of the shard, if in one of its last ``PROVEN_BUCKETS`` both
+        halves have rows.
     HV13 a process that begins its epoch when it knows that the split of its shard is confirmed
         restores nothing and closes no bucket: it ends the stream.
 """
@@ -303,15 +305,15 @@ class Proof:
         self._upto = 0
         self.compared = 0
         """Number of buckets that were compared since both halves last began."""
-        self.with_rows = 0
-        """Number of compared buckets that have rows."""
+        self.of_both = 0
+        """Number of compared buckets in which both halves have rows."""
         self.differs: int | None = None
         """First bucket whose sums differ; None: none does."""
 
     @property
     def is_enough(self) -> bool:
         """Whether so many buckets were equal that the split may be confirmed."""
-        return self.differs is None and self.compared >= PROVEN_BUCKETS and self.with_rows > 0
+        return self.differs is None and self.compared >= PROVEN_BUCKETS and self.of_both > 0
 
     @property
     def upto(self) -> int:
@@ -328,7 +330,7 @@ class Proof:
         )
         if void > self._void_upto:
             self._void_upto = void
-            self.compared = self.with_rows = 0
+            self.compared = self.of_both = 0
         first = 1 + max(self.upto, *(each.forgotten for each in logs))
         last = min(each.upto for each in logs)
         if first > last or self.differs is not None:
@@ -340,7 +342,7 @@ class Proof:
             if mine != together:
                 self.differs = bucket
                 return
-            self.with_rows += 1
+            self.of_both += all(rows for rows, _ in theirs)
         self.compared += last - first + 1
         self._upto = last
 
@@ -445,8 +447,8 @@ class SplitDriver:
             return f"the halves did not reach {self._shard} within {minutes} minutes"
         return (
             f"within {minutes} minutes {self.proof.compared} buckets of the halves could be"
-            f" compared, of which {self.proof.with_rows} have rows: {PROVEN_BUCKETS} and 1 are"
-            " needed. Split it again when more input arrives"
+            f" compared, and in {self.proof.of_both} of them both have rows: {PROVEN_BUCKETS} and 1"
+            " are needed. Split it again when more input arrives"
         )
 
     def _is_within_reach(self, shard: LogState, halves: Iterable[LogState]) -> bool:

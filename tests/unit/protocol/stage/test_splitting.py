@@ -262,21 +262,22 @@ def proof_of(closed: int, *, void: int = 0, right: dict[int, int] = RIGHT) -> Pr
 def test_hv4_equal_sums_in_enough_buckets_prove_it() -> None:
     assert not proof_of(PROVEN_BUCKETS - 1).is_enough
     proof = proof_of(PROVEN_BUCKETS)
-    assert (proof.compared, proof.with_rows, proof.is_enough) == (8, 8, True)
+    assert (proof.compared, proof.of_both, proof.is_enough) == (8, 8, True)
     nothing = Proof(2)
     nothing.compare(log(20, EACH), halves(log(20, LEFT), LogState(["0"])))
     assert (nothing.compared, nothing.upto) == (0, 0), "a half has not begun"
     assert proof_of(PROVEN_BUCKETS + 5, void=5).compared == PROVEN_BUCKETS
 
 
-def test_hv4_empty_buckets_alone_prove_nothing() -> None:
+def test_hv4_buckets_without_rows_of_both_halves_prove_nothing() -> None:
+    """Rows of one half alone are the same, however the function mixes keys."""
+    shard, left, right = {19: 2, 20: 5}, {19: 2}, {20: 5}
     proof = Proof(2)
-    proof.compare(log(20), halves(log(20), log(20)))
-    assert (proof.compared, proof.is_enough) == (20, False)
-    later = {21: 4}, {21: 1}, {21: 3}
-    each, left, right = (log(21, rows) for rows in later)
-    proof.compare(each, halves(left, right))
-    assert (proof.compared, proof.with_rows, proof.is_enough) == (21, 1, True)
+    proof.compare(log(20, shard), halves(log(20, left), log(20, right)))
+    assert (proof.compared, proof.of_both, proof.is_enough) == (20, 0, False)
+    shard[21], left[21], right[21] = 4, 1, 3
+    proof.compare(log(21, shard), halves(log(21, left), log(21, right)))
+    assert (proof.compared, proof.of_both, proof.is_enough) == (21, 1, True)
 
 
 @pytest.mark.parametrize("right", [{**RIGHT, 6: 2}, {**RIGHT, 6: 0, 9: 0}])
@@ -297,7 +298,7 @@ def test_hv4_digests_are_compared_too() -> None:
 def test_hv4_a_half_that_begins_again_is_proven_again() -> None:
     proof = proof_of(20)
     proof.compare(log(24, EACH), halves(log(24, LEFT), half(RIGHT, 24, 22)))
-    assert (proof.compared, proof.with_rows, proof.is_enough) == (2, 2, False)
+    assert (proof.compared, proof.of_both, proof.is_enough) == (2, 2, False)
 
 
 def test_each_bucket_is_compared_once_and_none_that_is_forgotten() -> None:
