@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.codec import boundary_records
+from anabranch.adapters.memory.partition import Record
+from anabranch.codec import boundary_records, control_records
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -170,7 +173,11 @@ def is_of_earlier_attempt(error: Exception) -> bool:
 
 
 def is_unheard_half(
-    error: Exception, begun_ms: int, control_topic: str, events: Iterable[Event], counts_ms: int
+    error: Exception,
+    begun_ms: int,
+    heartbeats_ms: Collection[int],
+    events: Iterable[Event],
+    counts_ms: int,
 ) -> bool:
     """Return whether a half of a shard ended because blocks were trimmed that it had found at its
     start, while the manager could not know that it runs. Nothing is kept for it then (TM3), and its
@@ -179,7 +186,8 @@ def is_unheard_half(
     Args:
         error: Error that ended the half.
         begun_ms: Start of its process.
-        control_topic: Topic of the heartbeats of the half, those of earlier attempts among them.
+        heartbeats_ms: Times of the heartbeats of the half, those of earlier attempts among them
+            (``heartbeats_ms``).
         events: History of the run.
         counts_ms: Time for which a heartbeat of a half counts, in ms.
     """
@@ -187,18 +195,35 @@ def is_unheard_half(
     if wanted is None:
         return False
     blocks, offset = (wanted[1], int(wanted[2])), int(wanted[3])
-    heartbeats_ms: list[int] = []
     deleted = 0
     for at_ms, _, what, facts in events:
-        if what == "append" and facts[0] == control_topic:
-            heartbeats_ms.append(at_ms)
-        elif what == "delete" and facts[:2] == blocks:
+        if what == "delete" and facts[:2] == blocks:
             assert isinstance(facts[2], int)
             deleted += facts[2]
             if deleted > offset:
                 is_heard = any(HEARD_MS <= at_ms - each <= counts_ms for each in heartbeats_ms)
                 return at_ms >= begun_ms and not is_heard
     return False
+
+
+def heartbeats_ms(
+    topic: str,
+    events: Iterable[Event],
+    log: LocalEventLog,
+    trimmed: Mapping[tuple[str, int, int], Record],
+) -> Iterator[int]:
+    """Yield the time of each heartbeat of a replica in its control topic ``topic``. What a process
+    that stands by for it sends is left out: of a stage that is not passive it holds nothing back.
+    ``trimmed``: deleted records, by (topic, partition, offset).
+    """
+    partition = log.partition(TopicPartition(topic, 0))
+    for at_ms, _, what, facts in events:
+        if what == "append" and facts[0] == topic:
+            offset = int(facts[2] or 0)
+            record = trimmed.get((topic, 0, offset)) or partition.at(offset)
+            entry = control_records.decode(record.value)
+            if isinstance(entry, Heartbeat) and entry.service == REPLICA_SERVICE:
+                yield at_ms
 
 
 def is_superseded(

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.partition import Record
+from anabranch.codec import control_records
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -21,6 +31,7 @@ from simulation.ends import (
     WRITE_LATE,
     Life,
     cause,
+    heartbeats_ms,
     is_unheard_half,
 )
 from simulation.history import Event
@@ -121,38 +132,53 @@ def test_a_log_may_be_trimmed_while_its_reader_awaits_a_record_of_its_own() -> N
     assert not why(LOG, life, awaits_ms=AWAITS_MS), "it awaits nothing after that"
 
 
-def heard(at_ms: int) -> Event:
-    return Event(at_ms, "processing/new#0", "append", ("p.control.processing.s.0.0", 0, 0, "beat"))
-
-
 def deleted(at_ms: int, count: int, partition: int = 0, topic: str = "p.s.blocks.0") -> Event:
     return Event(at_ms, "broker", "delete", (topic, partition, count))
 
 
 @pytest.mark.parametrize(
-    ("events", "is_excused"),
+    ("heard_ms", "events", "is_excused"),
     [
-        ([deleted(500, 2), deleted(900, 2), heard(950)], True),
-        ([heard(900), deleted(899 + HEARD_MS, 4)], True),
-        ([heard(900), deleted(900 + HEARD_MS, 4)], False),
-        ([heard(900), deleted(900 + HALF_MS, 4)], False),
-        ([heard(900), deleted(901 + HALF_MS, 4)], True),
-        ([deleted(BEGUN_MS, 4)], True),
-        ([deleted(BEGUN_MS - 1, 4)], False),
-        ([deleted(500, 3)], False),
-        ([deleted(500, 4, partition=1), deleted(500, 4, topic="p.t.blocks.0")], False),
-        ([], False),
+        ([950], [deleted(500, 2), deleted(900, 2)], True),
+        ([900], [deleted(899 + HEARD_MS, 4)], True),
+        ([900], [deleted(900 + HEARD_MS, 4)], False),
+        ([900], [deleted(900 + HALF_MS, 4)], False),
+        ([900], [deleted(901 + HALF_MS, 4)], True),
+        ([], [deleted(BEGUN_MS, 4)], True),
+        ([], [deleted(BEGUN_MS - 1, 4)], False),
+        ([], [deleted(500, 3)], False),
+        ([], [deleted(500, 4, partition=1), deleted(500, 4, topic="p.t.blocks.0")], False),
+        ([], [], False),
     ],
 )
 def test_a_half_may_find_its_input_trimmed_only_while_it_is_not_heard(
-    events: list[Event], is_excused: bool
+    heard_ms: list[int], events: list[Event], *, is_excused: bool
 ) -> None:
     def is_unheard(error: Exception) -> bool:
-        return is_unheard_half(error, BEGUN_MS, "p.control.processing.s.0.0", events, HALF_MS)
+        return is_unheard_half(error, BEGUN_MS, heard_ms, events, HALF_MS)
 
     assert is_unheard(BLOCKS) == is_excused
     assert not is_unheard(LOG)
     assert not is_unheard(Unavailable(str(BLOCKS)))
+
+
+def test_a_half_is_not_heard_by_what_its_standby_sends() -> None:
+    """Its topic has both; the first record is deleted."""
+    topic, log = "p.control.processing.s.0.0", LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings(topic, 1)])
+    beats = [
+        control_records.encode(Heartbeat(service, "s.0", "0", -1, "running", 0, 0))
+        for service in (REPLICA_SERVICE, STANDBY_SERVICE, REPLICA_SERVICE)
+    ]
+    place = TopicPartition(topic, 0)
+    with closing(log.writer()) as writer:
+        for beat in beats:
+            writer.send(place, beat)
+        writer.flush()
+    log.partition(place).trim(1)
+    events = [Event(100 * n, "p", "append", (topic, 0, n, "")) for n in range(3)]
+    trimmed = {(topic, 0, 0): Record(beats[0])}
+    assert [*heartbeats_ms(topic, events, log, trimmed)] == [0, 200]
 
 
 def test_other_errors_are_never_excused() -> None:

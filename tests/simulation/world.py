@@ -665,8 +665,9 @@ class World:
             return False
         label = f"{replica.stream}.{replica.writer}"
         topic = self.pipeline.topic_names.control("processing", label)
-        begun_ms, events = replica.built_ms, self.history.events
-        return ends.is_unheard_half(error, begun_ms, topic, events, HALF_MS)
+        events = self.history.events
+        heard_ms = [*ends.heartbeats_ms(topic, events, self.log, self.network.trimmed)]
+        return ends.is_unheard_half(error, replica.built_ms, heard_ms, events, HALF_MS)
 
     def _behind_ms(self, error: Exception) -> int | None:
         """How long ago the record of a boundary log came that a process wanted and that is
