@@ -209,7 +209,9 @@ def check_trimmed(run: Run) -> list[str]:
     kept = kept_buckets(run.pipeline)
     if manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
         kept |= dict.fromkeys(split_checks.not_read(run), 0)
-        spoke_ms = {claim.reader: claim.at_ms for claim in claims}
+        # For a manager that begins, all heartbeats in the topic arrive then.
+        since_ms = manager_runs_since(run)
+        spoke_ms = {claim.reader: max(claim.at_ms, since_ms) for claim in claims}
         gone_ms = split_checks.gone_since_ms(run, spoke_ms)
         own = {
             stream: [each for each in those if gone_ms.get(each, math.inf) > until_ms]

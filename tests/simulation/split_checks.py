@@ -118,7 +118,7 @@ def counting(run: Run) -> dict[str, list[Presence]]:
     return found
 
 
-def gone_since_ms(run: Run, spoke_ms: Mapping[str, int]) -> dict[str, float]:
+def gone_since_ms(run: Run, spoke_ms: Mapping[str, float]) -> dict[str, float]:
     """Return since when each replica of a half, or of a shard that was split, holds nothing back
     any more; infinity: it does at the end. ``spoke_ms``: time of the last heartbeat of each reader:
     a process that was paused sends one after its split was withdrawn.
