@@ -5,6 +5,8 @@ real Spark and a real broker.
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import threading
 import time
 from collections import Counter
@@ -35,6 +37,7 @@ PARTNERS = "south.0"
 """Node of a partner, where the file names one."""
 MOVED = "windows.0"
 FIRST: Final = 11
+PLACED: Final = re.compile(r'^\{.*"event": "placed".*\}$', re.MULTILINE)
 FUNCTIONS = """
 from pyspark.sql import functions as F
 
@@ -216,6 +219,18 @@ class World:
             )
 
         wait_until(there, 300, f"{name} runs {labels}", every_s=0.1)
+
+    def places(self, node: StageProcess, *labels: str) -> None:
+        """Wait until ``node``, which starts, has read the log of moves: it starts ``labels`` and
+        nothing else. Spark has not started by then.
+        """
+
+        def placed() -> list[Any]:
+            node.check()
+            events = [*map(json.loads, PLACED.findall(node.all_of_its_log()))]
+            return [each["replicas"] for each in events]
+
+        assert wait_until(placed, 300, f"it starts {labels}", every_s=0.1) == [[*labels]]
 
     def closes(self, bucket: int, node: str) -> None:
         """Wait until ``node`` has closed a bucket after ``bucket``."""

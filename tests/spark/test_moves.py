@@ -49,33 +49,37 @@ def fetched(node: StageProcess) -> dict[str, int]:
 def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(apart: World) -> None:
     """Its state goes by the store, since the nodes share nothing else."""
     world, started = apart, time.monotonic()
-    with world.start(OLD) as old, world.start(NEW) as new:
-        world.load.start()
-        world.runs(OLD, old, "clean.0", MOVED)
-        cold_s = time.monotonic() - started
-        world.closes(FIRST + 20, OLD)
-        begun = time.monotonic()
-        moving = world.move(NEW)
-        with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
-            world.move(NEW)
-        wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
-        with new.paused():  # it prepares
-            world.closes(world.load.given + 8, OLD)
-        assert moving.is_done(200_000)
-        world.runs(OLD, old, "clean.0")
-        world.runs(NEW, new, MOVED)
-        assert fetched(new)["fetched_bytes"] > 0, "it had nothing"
-        with pytest.raises(ConfigurationError, match="there is no node north"):
-            world.move("north.7")
-        world.closes(world.load.given, NEW)
-        print(
-            f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
-            f" {cold_s:.2f} s"
-        )
-    with world.start(OLD) as old, world.start(NEW) as new:
-        world.runs(OLD, old, "clean.0")
-        world.runs(NEW, new, MOVED)
-        world.load.end()
+    with world.start(OLD) as old:
+        with world.start(NEW) as new:
+            world.load.start()
+            world.runs(OLD, old, "clean.0", MOVED)
+            cold_s = time.monotonic() - started
+            world.closes(FIRST + 20, OLD)
+            begun = time.monotonic()
+            moving = world.move(NEW)
+            with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
+                world.move(NEW)
+            wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
+            with new.paused():  # it prepares
+                world.closes(world.load.given + 8, OLD)
+            assert moving.is_done(200_000)
+            world.runs(OLD, old, "clean.0")
+            world.runs(NEW, new, MOVED)
+            assert fetched(new)["fetched_bytes"] > 0, "it had nothing"
+            with pytest.raises(ConfigurationError, match="there is no node north"):
+                world.move("north.7")
+            world.closes(world.load.given, NEW)
+            print(
+                f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
+                f" {cold_s:.2f} s"
+            )
+        # leaving the block has killed it
+        with world.start(NEW) as new:
+            world.runs(NEW, new, MOVED)
+            world.load.end()
+            world.runs(OLD, old, "clean.0")
+    with world.start(OLD) as old:
+        world.places(old, "clean.0")
     assert world.rows() == expected(world.load.given)
 
 
