@@ -6,11 +6,23 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Self
 
+import pytest
+
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local.deployment import spark_settings
 from harness.stages import Feed, readings
 from harness.waiting import given_s
 
 Rows = list[tuple[int, ...]]
+
+
+def pace_batches(monkeypatch: pytest.MonkeyPatch, replicas: int = 1) -> None:
+    """Let the batches of the stages that start in this process from now on be as far apart as
+    ``anabranch up`` lets those of ``replicas`` be: under a load that goes on in real time, batches
+    without a pause cost a core and show no more.
+    """
+    for name, value in spark_settings(replicas).items():
+        monkeypatch.setenv(name, value)
 
 
 class LiveFeed:

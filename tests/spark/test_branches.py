@@ -20,7 +20,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from checkers import streams, tentative
 from harness import two_inputs
-from harness.live_feeds import LiveFeed, LiveFeeds
+from harness.live_feeds import LiveFeed, LiveFeeds, pace_batches
 from harness.stage_processes import StageProcess
 from harness.stages import (
     STARTS_WITHIN_S,
@@ -343,7 +343,10 @@ def goes_on_and_corrects_itself(bench: Bench, *, is_timed: bool = False) -> int:
         return cut_at
 
 
-def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_path: Path) -> None:
+def test_a_stage_goes_on_without_an_input_and_corrects_itself(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace_batches(monkeypatch)
     bench = Bench(kafka, tmp_path, "windowed", max_delay_ms=LONG_DELAY_MS)
     goes_on_and_corrects_itself(bench)
 

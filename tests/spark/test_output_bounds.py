@@ -20,7 +20,7 @@ from anabranch.codec.live_records import KIND_HEADER
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from harness import two_inputs
-from harness.live_feeds import LiveFeed, LiveFeeds
+from harness.live_feeds import LiveFeed, LiveFeeds, pace_batches
 from harness.service_processes import service
 from harness.stages import (
     STARTS_WITHIN_S,
@@ -114,7 +114,10 @@ def create_live_topics(kafka: str, pipeline: Pipeline) -> None:
     admin.close()
 
 
-def test_each_output_keeps_its_own_bound(kafka: str, tmp_path: Path) -> None:
+def test_each_output_keeps_its_own_bound(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace_batches(monkeypatch)
     pipeline = pipeline_of(tmp_path)
     create_topics(kafka, pipeline)
     create_live_topics(kafka, pipeline)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.adapters.disk import state_format
 from anabranch.adapters.disk.spark_checkpoint_files import (
     WholeFiles,
     committed_batches,
@@ -24,7 +25,15 @@ from anabranch.protocol.log.records import BoundaryRecord
 from harness.rows_and_windows import FUNCTIONS, expected, rows_of
 from harness.sources import everything
 from harness.stage_processes import StageProcess
-from harness.stages import Feed, Output, create_topics, readings, write_pipeline
+from harness.stages import (
+    Checked,
+    Feed,
+    Output,
+    RunningStage,
+    create_topics,
+    readings,
+    write_pipeline,
+)
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -32,14 +41,15 @@ pytestmark = pytest.mark.integration
 
 def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     """Replica 1 starts where the beginning of the input is deleted: from replica 0's
-    checkpoint. Then its newest files are cut short.
+    checkpoint. Then its newest files are cut short, and a process reads them that has none of them
+    in memory.
     """
     stages = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:both\n"
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages, replicas=2)
     create_topics(kafka, pipeline)
-    feed = Feed(kafka, pipeline, "a")
-    output = Output(kafka, pipeline, "s")
+    feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s")
     state = tmp_path / "state"
+    state_format.claim(state)  # as a process does, before there is any state
     log = KafkaEventLog(kafka)
 
     def give(first: int, last: int) -> None:
@@ -47,9 +57,9 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
             mine = rows_of(bucket)
             feed.append(readings(mine) if mine else None, bucket)
 
-    def closed(replica: str, bucket: int, process: StageProcess) -> None:
+    def closed(replica: str, bucket: int, stage: Checked) -> None:
         def reached() -> bool:
-            process.check()
+            stage.check()
             output.reader.poll(50)
             return output.reader.log_state.closed(replica) >= bucket
 
@@ -64,7 +74,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         found = output.replica_rows(replica, first, last)
         return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
 
-    with StageProcess(pipeline, "s.0", kafka, state) as zero:
+    with RunningStage(pipeline, "s.0", kafka, state) as zero:
         give(11, 20)
         closed("0", 20, zero)
         give(21, 24)
@@ -80,7 +90,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
     admin.close()
     reader.close()
 
-    with StageProcess(pipeline, "s.1", kafka, state) as one:
+    with RunningStage(pipeline, "s.1", kafka, state) as one:
         for first, last in (
             (25, 28),
             (29, 33),
@@ -110,9 +120,9 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         path.write_bytes(path.read_bytes()[:20])
     (checkpoint / "commits" / str(newest - 1)).write_bytes(b"")
     shutil.rmtree(state / "processing" / "s.0")
-    with StageProcess(pipeline, "s.1", kafka, state) as one:
+    with StageProcess(pipeline, "s.1", kafka, state) as again:
         give(34, 41)
-        closed("1", 41, one)
+        closed("1", 41, again)
     assert made("1", 34, 41) == expected(34, 41)
     found = output.buckets(11, 41)
     assert Counter(

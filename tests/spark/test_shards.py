@@ -25,8 +25,7 @@ from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from harness.rows_and_windows import FUNCTIONS
 from harness.service_processes import ModuleProcess, service
-from harness.stage_processes import StageProcess
-from harness.stages import STARTS_WITHIN_S, Output, create_topics, write_pipeline
+from harness.stages import STARTS_WITHIN_S, Output, RunningStage, create_topics, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -106,10 +105,10 @@ class World:
     def shard(self, name: str) -> ModuleProcess:
         return service("ingestion", name, self.pipeline.path, self.kafka, self.folder / name)
 
-    def stage(self) -> StageProcess:
-        return StageProcess(self.pipeline, "s.0", self.kafka, self.folder / "state")
+    def stage(self) -> RunningStage:
+        return RunningStage(self.pipeline, "s.0", self.kafka, self.folder / "state")
 
-    def closed(self, bucket: int, stage: StageProcess, *shards: ModuleProcess) -> bool:
+    def closed(self, bucket: int, stage: RunningStage, *shards: ModuleProcess) -> bool:
         """Whether it is stable; all of these still run."""
         stage.check()
         for shard in shards:
@@ -117,7 +116,7 @@ class World:
         self.output.reader.poll(50)
         return self.output.reader.log_state.upto >= bucket
 
-    def closes(self, bucket: int, stage: StageProcess, *shards: ModuleProcess) -> None:
+    def closes(self, bucket: int, stage: RunningStage, *shards: ModuleProcess) -> None:
         """Wait for that."""
         wait_until(
             lambda: self.closed(bucket, stage, *shards),

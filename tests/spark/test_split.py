@@ -1,5 +1,5 @@
 """A shard with state is split while input goes on, on a real broker and real Spark: one half begins
-on another node, and the shard's node is killed between its answer and the end of its stream. What
+on another node, and the shard's node is killed after its answer, or at the end of its stream. What
 is read is what a run without all that gives. A function that is not key by key is found, and
 nothing changes.
 """
@@ -69,6 +69,8 @@ nodes:
 """
 SHARDS = ("sums.0", "sums.1", "sums.10", "sums.11")
 KEYS = 8
+ANSWER, END = "processing.split_answered", "processing.split_ended"
+"""Points at which the shard's node is killed: its answer is written, or the end of its stream."""
 
 
 def rows_of(bucket: int) -> list[tuple[int, int, int]]:
@@ -149,7 +151,16 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_shard_is_split_under_load_and_its_node_is_killed_meanwhile(world: World) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param([END], id="end"),
+        pytest.param([ANSWER, END], id="answer-and-end", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_shard_is_split_under_load_and_its_node_is_killed_meanwhile(
+    world: World, points: list[str]
+) -> None:
     with world.start("local.9") as south:
 
         def killed() -> bool:
@@ -158,7 +169,7 @@ def test_a_shard_is_split_under_load_and_its_node_is_killed_meanwhile(world: Wor
             world.poll()
             return north.process.poll() is not None
 
-        with world.start("north", "processing.split_answered:1") as north:
+        with world.start("north", f"{points[0]}:1") as north:
             world.give(20)
             wait_until(
                 lambda: world.closed(20, "sums", "counts", "mixed"),
@@ -166,12 +177,12 @@ def test_a_shard_is_split_under_load_and_its_node_is_killed_meanwhile(world: Wor
                 lambda: f"all is closed\n{north.log()}",
             )
             splitting = world.split("sums.1", "local.9")
-
-            wait_until(killed, STARTS_WITHIN_S, lambda: f"the answer\n{south.log()}")
-        assert splitting.is_done(0), "it is confirmed"
-        assert world.outputs["sums.1"].reader.log_state.heirs == 0
-        with world.start("north", "processing.split_ended:1") as north:
-            wait_until(killed, STARTS_WITHIN_S, lambda: f"the end\n{south.log()}")
+            wait_until(killed, STARTS_WITHIN_S, lambda: f"{points[0]}\n{south.log()}")
+        for point in points[1:]:
+            assert splitting.is_done(0), "it is confirmed"
+            assert world.outputs["sums.1"].reader.log_state.heirs == 0
+            with world.start("north", f"{point}:1") as north:
+                wait_until(killed, STARTS_WITHIN_S, lambda: f"the next\n{south.log()}")
         wait_until(
             lambda: world.closed(0) and world.outputs["sums.1"].reader.log_state.heirs == 2,
             20,
