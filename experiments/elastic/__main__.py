@@ -24,6 +24,8 @@ from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals
 from experiments.elastic.files import Files, files
+from experiments.elastic.lost_shard import AGES_S as LOST_AGES_S
+from experiments.elastic.lost_shard import LostShard, lost_shards
 from experiments.elastic.measuring import (
     MORE_AGES_S,
     Move,
@@ -61,7 +63,8 @@ NODES: Final = (1, 2, 4)
 ABOVE: Final = (50, 60, 70, 80, 90)
 """Thresholds of the scaler that are compared, in percent."""
 _KINDS: Final[dict[str, type[Any]]] = {
-    each.__name__: each for each in (Files, Restart, Move, Recovery, Split, Throughput, Threshold)
+    each.__name__: each
+    for each in (Files, Restart, Move, Recovery, LostShard, Split, Throughput, Threshold)
 }
 Run: TypeAlias = "Callable[[Callable[[], str], Path, Callable[[str], None]], Sequence[Row]]"
 
@@ -83,6 +86,10 @@ def _runs() -> dict[str, Run]:
     found["recovery-ages"] = partial(
         recoveries, mode="store", rows_per_s=AGES_RATE, ages_s=MORE_AGES_S
     )
+    for nodes in (1, 2):
+        for age_s in LOST_AGES_S:
+            name = f"parallel-{nodes}-{age_s}"
+            found[name] = partial(lost_shards, nodes=nodes, age_s=age_s)
     for nodes, rate in SPLITS:
         found[f"split-{nodes}-{rate}"] = partial(pause, rows_per_s=rate, nodes=nodes)
     for nodes in NODES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from experiments.dpc.plots import Line, plot
 from experiments.elastic.files import Files
+from experiments.elastic.lost_shard import LostShard
 from experiments.elastic.measuring import AGES_S, Move, Recovery, Restart
 from experiments.elastic.splitting import Split, Threshold, Throughput
 from experiments.pages import table
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-Row: TypeAlias = Files | Restart | Move | Recovery | Split | Throughput | Threshold
+Row: TypeAlias = Files | Restart | Move | Recovery | LostShard | Split | Throughput | Threshold
 _Kind = TypeVar("_Kind", bound=Row)
 
 
@@ -87,6 +88,18 @@ def _recovery(row: Recovery) -> list[str]:
         f"{row.restore_s:.1f} s",
         f"{row.catch_up_s:.1f} s",
         f"{row.again_s:.1f} s",
+    ]
+
+
+def _lost_shard(row: LostShard) -> list[str]:
+    return [
+        f"{row.rows_per_s:.0f}",
+        str(row.nodes),
+        f"{row.age_s:.0f} s",
+        f"{row.detect_s:.1f} s",
+        f"{row.proven_s:.1f} s" if row.proven_s else "-",
+        f"{row.again_s:.1f} s",
+        f"{row.level_s:.1f} s",
     ]
 
 
@@ -171,6 +184,13 @@ def tables(found: Sequence[Measured]) -> dict[str, str]:
             f"{table(head, recoveries)}\n\n![time until results come again](elastic-recovery.svg)"
             "\n\n![time against the age of the checkpoint](elastic-ages.svg)"
         )
+    lost = _rows_of(found, LostShard, _lost_shard)
+    if lost:
+        head = (
+            *("rows/s", "nodes", "age", "detected after", "proven after", "results after"),
+            *("in time after", *_LAST),
+        )
+        blocks["parallel"] = table(head, lost)
     ramps = _rows_of(found, Throughput, partial(_throughput, _one_node(found)))
     if ramps:
         head = ("nodes", "used", "rows/s", "ratio", "splits", "moves", *_LAST)

@@ -145,7 +145,7 @@ def pause(
     """Measure what a split adds to the delays of a steady load. With two ``nodes`` one half begins
     beside the shard, with three each half has a node of its own.
     """
-    kafka, writes = start_kafka(), _writes(rows_per_s / ONE_NODE_ROWS_PER_S)
+    kafka, writes = start_kafka(), writes_of(rows_per_s / ONE_NODE_ROWS_PER_S)
     with World(kafka, folder, "dear.yaml", writes, partial(change_for_split, nodes)) as world:
         say(f"starting {nodes} nodes, and one that reads their results")
         for node in (OLD, *_pool(nodes), READER):
@@ -242,7 +242,8 @@ class _Run:
         return wrong, judged, [each for each in found if each.due_s >= self.begun_s]
 
 
-def _writes(share: float) -> Writes:
+def writes_of(share: float) -> Writes:
+    """Return a load that is ``share`` of what one node can do."""
     return Writes(
         KEYS,
         share * ONE_NODE_ROWS_PER_S,
@@ -256,7 +257,7 @@ def throughput(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], nodes: int
 ) -> list[Throughput]:
     """Measure the highest rate that ``nodes`` hold, from a ramp that overloads one."""
-    kafka, writes = start_kafka(), _writes(_FIRST_SHARE)
+    kafka, writes = start_kafka(), writes_of(_FIRST_SHARE)
     with (
         World(kafka, folder, "dear.yaml", writes, partial(change, nodes, ABOVE)) as world,
         scaling_manager(world.pipeline, kafka, world.state / "manager") as manager,
@@ -305,7 +306,7 @@ def thresholds(
     with the threshold ``above``, in percent.
     """
     first, last = (share * ONE_NODE_ROWS_PER_S for share in _RISES)
-    kafka, writes = start_kafka(), _writes(_RISES[0])
+    kafka, writes = start_kafka(), writes_of(_RISES[0])
     with (
         World(kafka, folder, "dear.yaml", writes, partial(change, NODES_MAX, above)) as world,
         scaling_manager(world.pipeline, kafka, world.state / "manager") as manager,

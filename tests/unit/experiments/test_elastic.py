@@ -12,6 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from anabranch.pipeline.file import load
+from experiments.elastic.lost_shard import LostShard, change_for_loss
 from experiments.elastic.measuring import Recovery
 from experiments.elastic.ramp import (
     BOUND_S,
@@ -198,6 +199,29 @@ def test_a_split_by_command_has_other_nodes_and_no_scaler(tmp_path: Path, nodes:
     shown = tables([measured(Split(2, 50, 0.5, 1.75, 2.0, 42.0, 0, 7))])["split"]
     assert "| 2 | 50 | 0.50 s | 1.75 s | +1.25 s | 2.00 s | 42 s | 0 of 7 |" in shown
     assert "split" not in tables([])
+
+
+def test_the_page_compares_recovery_on_one_and_two_nodes() -> None:
+    rows = [
+        LostShard(1, 70.0, 25.0, 5.25, 0.0, 12.0, 61.5, 0, 7),
+        LostShard(2, 70.0, 25.0, 5.25, 9.5, 14.0, 31.0, 0, 7),
+    ]
+    shown = tables([measured(*rows)])["parallel"]
+    assert "| 70 | 1 | 25 s | 5.2 s | - | 12.0 s | 61.5 s | 0 of 7 |" in shown
+    assert "| 70 | 2 | 25 s | 5.2 s | 9.5 s | 14.0 s | 31.0 s | 0 of 7 |" in shown
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_lost_shard_has_three_nodes_that_nothing_else_uses(tmp_path: Path, nodes: int) -> None:
+    shutil.copytree(PIPELINE, tmp_path / "p")
+    path, yaml = tmp_path / "p" / "dear.yaml", YAML()
+    document = yaml.load(path)
+    change_for_loss(nodes, document)
+    yaml.dump(document, path)
+    scaling = load(path).scaling
+    assert scaling is not None
+    assert (scaling.pool, scaling.parallel) == (["north.1", "north.2", "north.3"], nodes)
+    assert scaling.for_ms == 600_000
 
 
 def measured(*rows: Any) -> Measured:
