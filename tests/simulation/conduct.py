@@ -20,7 +20,7 @@ from anabranch.pipeline.waits import waits
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.limits import HEARTBEAT_SEND_MS, HOP_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import target_of
 from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS
@@ -207,7 +207,9 @@ def check_trimmed(run: Run) -> list[str]:
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
-    if manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
+    # After a write in vain the manager tries none for that long.
+    writes_ms = run.options.heal_ms + (HEARTBEAT_SEND_MS if is_struck else 0)
+    if manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= writes_ms:
         kept |= dict.fromkeys(split_checks.not_read(run), 0)
         # For a manager that begins, all heartbeats in the topic arrive then.
         since_ms = manager_runs_since(run)
