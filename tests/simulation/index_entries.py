@@ -76,11 +76,21 @@ def check(run: Run) -> list[str]:
         found = held.get(key)
         if found and not any(found == fields for _, fields in beats):
             wrong.append(f"{key}: is {found}, which is no heartbeat of it")
-        if not found and is_whole and any(heard_ms <= at_ms <= late_ms for at_ms, _ in beats):
+        since_heard_ms = max(heard_ms, _hidden_until_ms(beats))
+        if not found and is_whole and any(since_heard_ms <= at_ms <= late_ms for at_ms, _ in beats):
             wrong.append(f"{key}: is not in the index, and its process is heard")
     if is_whole:
         run.history.reached("index compared as a whole")
     return wrong
+
+
+def _hidden_until_ms(beats: list[tuple[int, dict[str, str]]]) -> int:
+    """Return until when the index may lack the process that sent the last one of ``beats``, since
+    somebody had said that a later epoch ran.
+    """
+    epoch = int(beats[-1][1]["epoch"])
+    later_ms = (at_ms for at_ms, fields in beats if int(fields["epoch"]) > epoch)
+    return max(later_ms, default=-HEARTBEAT_LIFETIME_MS) + HEARTBEAT_LIFETIME_MS
 
 
 def _struck_until_ms(run: Run) -> int:
