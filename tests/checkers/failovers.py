@@ -52,7 +52,7 @@ class Closed(NamedTuple):
 
 
 class Primaries(NamedTuple):
-    """What the processes that ran the replica left in the logs."""
+    """Epochs, heartbeats and closed buckets of the processes that ran the replica."""
 
     begun: Sequence[Began]
     """Their epochs, ascending."""

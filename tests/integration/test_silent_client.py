@@ -31,6 +31,14 @@ def send(kafka: str, at: TopicPartition, *values: bytes) -> None:
     writer.close()
 
 
+def second_partition(kafka: str, at: TopicPartition) -> TopicPartition:
+    """Give the topic of ``at`` a second partition, and return it."""
+    admin = KafkaEventLog(kafka).admin()
+    admin.grow(at.topic, 2)
+    admin.close()
+    return TopicPartition(at.topic, at.partition + 1)
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_what_was_not_handed_over_is_read_by_a_new_client(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch, answers: bool
@@ -69,12 +77,8 @@ def test_a_partition_that_was_not_handed_over_is_read_though_others_are(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_IDLE_S", 0.5)
-    other = TopicPartition(at.topic, at.partition + 1)
-    log = KafkaEventLog(kafka)
-    admin = log.admin()
-    admin.grow(at.topic, 2)
-    admin.close()
-    reader = log.reader(follows=True)
+    other = second_partition(kafka, at)
+    reader = KafkaEventLog(kafka).reader(follows=True)
     reader.assign({at: 0, other: 0})
     found: dict[TopicPartition, list[bytes | None]] = {at: [], other: []}
 
@@ -127,11 +131,7 @@ def test_the_examples_reader_reads_a_partition_that_alone_was_not_handed_over(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consuming, "_IDLE_S", 1.0)
-    other = TopicPartition(at.topic, at.partition + 1)
-    log = KafkaEventLog(kafka)
-    admin = log.admin()
-    admin.grow(at.topic, 2)
-    admin.close()
+    other = second_partition(kafka, at)
     send(kafka, at, b"0", b"1")
     clients: list[consuming.TopicReader] = []
     real = consuming.TopicReader._assign

@@ -4,45 +4,21 @@ of the pool, with real Spark and a real broker.
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from anabranch.pipeline.file import load
+from harness.halved_shard import FUNCTIONS, STAGES, check_counts
 from harness.moved_stages import FIRST, Load
 from harness.scaling_manager import scaling_manager
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, rows_of, write_pipeline
+from harness.stages import Feed, Output, create_topics, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-FUNCTIONS = """
-from pyspark.sql import functions as F
-
-
-def numbers(a):
-    windows = a.groupBy(F.window("event_time", "200 milliseconds"), "value")
-    counted = windows.agg(F.count("*").alias("n"))
-    return counted.select("value", "n", F.col("window.end").alias("event_time"))
-
-
-def same(numbers):
-    return numbers.where("n > 0")
-"""
-STAGES = """
-numbers:
-  reads: [a]
-  transform: MODULE:numbers
-  shard_by: value
-  halvings: 1
-  state_horizon: 200ms
-same:
-  reads: [numbers]
-  transform: MODULE:same
-"""
 STARTS_WITHIN_S = 600
 """Four cold Sparks beside each other, until their first results."""
 POOL = ("local.7", "local.8")
@@ -111,10 +87,4 @@ def test_a_lost_shard_comes_back_in_two_halves(
     assert decided["numbers.0"]["cause"] == "lost"
     assert "its halves compute the state anew" in decided["numbers"]["because"]
     assert all(node in decided["numbers"]["target"] for node in POOL)
-    expected: Counter[tuple[int, int]] = Counter()
-    for bucket in range(FIRST, traffic.given + 1):
-        for time_ms, _, value in rows_of(bucket):
-            if (end := time_ms // 200 * 200 + 200) <= traffic.given * WIDTH_MS:
-                expected[end, value] += 1
-    assert Counter({(row["event_time"], row["value"]): row["n"] for row in found}) == expected
-    assert len(found) == len(expected), "none is there twice"
+    check_counts(found, traffic.given)

@@ -4,17 +4,17 @@ that is lost, and from one that is overloaded; and a shard that no node can do a
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from anabranch.pipeline.file import load
+from harness import halved_shard
 from harness.moved_stages import FIRST, FUNCTIONS, MOVED, NEW, OLD, Load, World, expected
 from harness.scaling_manager import scaling_manager
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, rows_of, write_pipeline
+from harness.stages import Feed, Output, create_topics, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -133,40 +133,23 @@ def test_a_stage_that_sleeps_leaves_the_node_that_it_shares(
         assert world.rows() == expected(world.load.given)
 
 
-DEAR = """
-import time
+DEAR = (
+    halved_shard.FUNCTIONS.replace(
+        "a.groupBy(",
+        """a.select("event_time", slowly("value").alias("value")).groupBy(""",
+    )
+    + """
 
-from pyspark.sql import functions as F
+import time
 
 
 @F.udf("long")
 def slowly(value):
     time.sleep(0.08)
     return value
-
-
-def numbers(a):
-    windows = a.select("event_time", slowly("value").alias("value")).groupBy(
-        F.window("event_time", "200 milliseconds"), "value"
-    )
-    counted = windows.agg(F.count("*").alias("n"))
-    return counted.select("value", "n", F.col("window.end").alias("event_time"))
-
-
-def same(numbers):
-    return numbers.where("n > 0")
 """
-DEAR_STAGES = """
-numbers:
-  reads: [a]
-  transform: MODULE:numbers
-  shard_by: value
-  halvings: 1
-  state_horizon: 200ms
-same:
-  reads: [numbers]
-  transform: MODULE:same
-"""
+)
+assert 'slowly("value")' in DEAR
 DEAR_NODES = """
 nodes: {north: [numbers.0], south: [same.0], local.9: []}
 scaling: {nodes: [local.9], above: 60%, for: 5s, rest: 5s}
@@ -180,7 +163,7 @@ def test_a_shard_that_no_move_helps_is_split_onto_the_pool_by_itself(
     """It has its node for itself, and each row costs it time. Nobody but the manager wants the
     split.
     """
-    made = write_pipeline(tmp_path, topic_prefix, DEAR, stages=DEAR_STAGES, apart=False)
+    made = write_pipeline(tmp_path, topic_prefix, DEAR, stages=halved_shard.STAGES, apart=False)
     made.path.write_text(made.path.read_text() + DEAR_NODES)
     pipeline = load(made.path)
     create_topics(kafka, pipeline)
@@ -212,10 +195,4 @@ def test_a_shard_that_no_move_helps_is_split_onto_the_pool_by_itself(
     assert decided["numbers"]["cause"] == "split"
     assert "numbers.0 is overloaded" in decided["numbers"]["because"]
     assert decided["numbers.1.0"]["target"] == "local.9"
-    expected_rows: Counter[tuple[int, int]] = Counter()
-    for bucket in range(FIRST, traffic.given + 1):
-        for time_ms, _, value in rows_of(bucket):
-            if (end := time_ms // 200 * 200 + 200) <= traffic.given * WIDTH_MS:
-                expected_rows[end, value] += 1
-    assert Counter({(row["event_time"], row["value"]): row["n"] for row in found}) == expected_rows
-    assert len(found) == len(expected_rows), "none is there twice"
+    halved_shard.check_counts(found, traffic.given)

@@ -381,7 +381,7 @@ def test_sb11_it_claims_nothing_once_another_one_went_on_from_an_older_checkpoin
 
 
 def test_sb11_its_next_process_knows_at_once_that_its_checkpoint_is_cut_off(world: World) -> None:
-    """So its heartbeats are of no older epoch than those of the process before."""
+    """Heartbeats of the new process name no older epoch than those of the one before."""
     world.run(FIRST, 5)
     assert world.standby().copy()
     append(world, BatchId(timeline_name(6, 0), 4), None)
