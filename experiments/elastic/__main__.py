@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path("docs/experiments/elastic.md")
 SIZES_MB: Final = (5, 50, 200, 500, 1_000)
 LARGEST_MB: Final = 5_000
-"""Size that is measured only when it is named: it takes 25 GB of disk."""
+"""Size that is measured only when it is named: it takes more than 70 GB of disk."""
 RATES: Final = (100, 500, 1_000)
 SPLITS: Final = ((2, 30), (2, 50), (3, 50))
 """Numbers of nodes of a shard and its halves, and loads at which the stage is split by command, in
