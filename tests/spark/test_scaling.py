@@ -156,7 +156,7 @@ scaling: {nodes: [local.9], above: 60%, for: 5s, rest: 5s}
 """
 
 
-@pytest.mark.nightly  # three minutes; by day the command wants it, and a manager decides it alone
+@pytest.mark.nightly  # two minutes; by day the command wants it, and a manager decides it alone
 def test_a_shard_that_no_move_helps_is_split_onto_the_pool_by_itself(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -177,8 +177,8 @@ def test_a_shard_that_no_move_helps_is_split_onto_the_pool_by_itself(
         StageProcess(pipeline, "south", kafka, state),
         StageProcess(pipeline, "local.9", kafka, state),
     ):
-        # What came while Spark starts would be a backlog whose batches take a minute each, and the
-        # first three of a process are not judged (SG13).
+        # Input that comes while Spark starts is a backlog: its batches take up to a minute each,
+        # and the first three of a process are not judged (SG13).
         feed.append(readings(rows_of(FIRST)), FIRST)
         traffic = Load(feed, output, every_s=1.0, first=FIRST + 1)
         wait_until(lambda: traffic.look(20) >= FIRST, 120, "both stages have begun")
